@@ -6,6 +6,7 @@
  * and a sum of the three, repeated with the place of each word added. So any
  * torn, moved or stale piece of a sector is seen, and says where it is from.
  */
+#define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -142,6 +143,14 @@ static void print_op(u64 tag)
 			op->count, op->thread, op->end_ns ? "" : " (still going)");
 }
 
+/* The first thread with bad news keeps the floor: the run ends with its words. */
+static void take_floor(void)
+{
+	static pthread_mutex_t floor = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+	pthread_mutex_lock(&floor);
+}
+
 void report_unfinished(u64 tag)
 {
 	if (!history[tag].end_ns)
@@ -155,6 +164,7 @@ void report_history(u64 sector)
 	const struct op *op;
 	u64 tag;
 
+	take_floor();
 	fprintf(stderr, "# history of sector %" PRIu64 ":\n", sector);
 	for (tag = 1; tag < used; tag++) {
 		op = &history[tag];
@@ -205,6 +215,7 @@ void report_mismatch(const struct view *v, u64 sector, const u8 *got)
 	u64 tag = v->tag[sector];
 	size_t i;
 
+	take_floor();
 	fprintf(stderr, "# MISMATCH on %s, sector %" PRIu64, v->name, sector);
 	if (v->index != ORIGIN_VIEW)
 		fprintf(stderr, " (chunk %" PRIu64 " of %u sectors)",
@@ -223,6 +234,7 @@ void fail(const char *fmt, ...)
 {
 	va_list ap;
 
+	take_floor();
 	va_start(ap, fmt);
 	fprintf(stderr, "# FAILED: ");
 	vfprintf(stderr, fmt, ap);

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <linux/dm-ioctl.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,9 +211,9 @@ static void *worker_run(void *data)
 
 static struct view *origin = &views[ORIGIN_VIEW];
 
-static const char *pick_suspend_flags(struct worker *w)
+static u32 pick_suspend_flags(struct worker *w)
 {
-	static const char * const flags[] = { "", "--noflush", "--nolockfs" };
+	static const u32 flags[] = { 0, DM_NOFLUSH_FLAG, DM_SKIP_LOCKFS_FLAG };
 
 	return flags[below(w, 3)];
 }
@@ -236,7 +237,7 @@ static void make_snapshot(struct worker *w, struct view *s, bool running)
 	set_snapshot_table(w, s);
 	note_control(s->index, running ? "create, running" : "create, stopped");
 	if (suspended && views[ORIGIN_VIEW].state == VIEW_LIVE)
-		dm_suspend(origin, "");
+		dm_suspend(origin, 0);
 	else
 		suspended = false;
 	dm_create(s);

@@ -147,11 +147,11 @@ void view_compare(struct view *v, int thread, u8 *buf);
 void window_open(struct view *snap, int threads);
 void window_close(struct view *snap);
 
-/* dm.c: dmsetup */
-void dm_create(const struct view *v);
+/* dm.c: device mapper */
+void dm_create(struct view *v);
 void dm_remove(const struct view *v);
 void dm_reload(const struct view *v);
-void dm_suspend(const struct view *v, const char *flags);
+void dm_suspend(const struct view *v, u32 flags);
 void dm_resume(const struct view *v);
 void dm_status(const struct view *v, char *line, size_t size);
 

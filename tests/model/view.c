@@ -26,7 +26,6 @@ void view_init(struct view *v, int index, const char *name)
 	v->index = index;
 	v->fd = -1;
 	snprintf(v->name, sizeof(v->name), "%s", name);
-	snprintf(v->path, sizeof(v->path), "/dev/mapper/%s", name);
 	v->tag = calloc(device_sectors, sizeof(*v->tag));
 	v->unsettled = calloc(device_sectors, sizeof(*v->unsettled));
 	if (!v->tag || !v->unsettled)
