@@ -1,0 +1,824 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the map of completed exceptions
+ *
+ * Which versions of a chunk exist, and where each of them is. One map serves all
+ * snapshots of a store: an exception says "chunk C, as seen by every epoch up to
+ * E and above the next older exception of C, is at this place".
+ *
+ *   maple tree:  chunk range ──► leaf         the whole range belongs to that leaf
+ *   leaf:        sorted, packed entries of 12 bytes, each a run of 1..64 chunks
+ *
+ *      group            group                 group
+ *   ┌──────────┬────────┬────────┬──────────┬──────────┐
+ *   │ 5+1 e3   │ 9+4 e2 │ 9+4 e3 │ 9+4 e7   │ 20+64 e7 │   (start+length epoch)
+ *   └──────────┴────────┴────────┴──────────┴──────────┘
+ *
+ * Runs either have the same start and length (they form a group: the versions of
+ * one run, by ascending epoch) or do not overlap at all. So a binary search finds
+ * the group of a chunk, and the group has all its versions.
+ *
+ * A leaf never changes once it can be seen. The writer (one at a time: the copy
+ * worker of the origin) builds its successor and swaps the pointer; readers take
+ * no lock and see either leaf whole. The pointer goes through the maple tree's
+ * rcu_assign_pointer(), which pairs with the rcu_dereference() in mtree_load().
+ *
+ * Promise kept here: the map's share of I3. cow_map_insert() returns only when
+ * every lookup that starts from then on finds the run.
+ *
+ * Memory: 12 bytes an entry, leaves of 42 to 84 entries in slabs of 64-byte
+ * steps, a few bytes of tree for each leaf: about 14 bytes for a chunk written at
+ * random, about a quarter of a byte for one in a long run.
+ */
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+
+/* A leaf reaches over at most this many chunks: offsets in it have 24 bits. */
+#define LEAF_SPAN_BITS	24
+#define LEAF_SPAN	(1ULL << LEAF_SPAN_BITS)
+
+/* Leaves grow in steps of this, up to LEAF_CLASSES steps; then they are split. */
+#define LEAF_STEP_BYTES	64
+#define LEAF_CLASSES	16
+
+/* Longest run in one entry. */
+#define ENTRY_RUN	64U
+
+/*
+ * word 0   bits 0-23 first chunk, from the leaf's; 24-25 kind; 26-31 length - 1
+ * word 1   bits 0-27 epoch; 28-31 high bits of the place
+ * word 2   low bits of the place
+ */
+struct cow_entry {
+	u32 word[3];
+};
+static_assert(sizeof(struct cow_entry) == 12);
+static_assert(BITS_PER_LONG == 64, "chunk numbers need a 64-bit kernel");
+
+struct cow_leaf {
+	struct rcu_head rcu;
+	u64 first, last;	/* chunks this leaf answers for, both inclusive */
+	u32 nr;
+	u32 class;		/* leaf_cache[] it came from, or LEAF_CLASSES */
+	struct cow_entry entry[];
+};
+
+#define LEAF_MAX_ENTRIES \
+	((LEAF_CLASSES * LEAF_STEP_BYTES - sizeof(struct cow_leaf)) / \
+	 sizeof(struct cow_entry))
+
+static struct kmem_cache *leaf_cache[LEAF_CLASSES];
+static char leaf_cache_name[LEAF_CLASSES][24];
+
+/* ------------------------------------------------------------ packed entries */
+
+static u32 entry_start(const struct cow_entry *e)
+{
+	return e->word[0] & (LEAF_SPAN - 1);
+}
+
+static enum cow_kind entry_kind(const struct cow_entry *e)
+{
+	return (e->word[0] >> 24) & 3;
+}
+
+static u32 entry_len(const struct cow_entry *e)
+{
+	return (e->word[0] >> 26) + 1;
+}
+
+static u32 entry_epoch(const struct cow_entry *e)
+{
+	return e->word[1] & ((1U << 28) - 1);
+}
+
+static u64 entry_place(const struct cow_entry *e)
+{
+	return (u64)(e->word[1] >> 28) << 32 | e->word[2];
+}
+
+static void entry_pack(struct cow_entry *e, u64 leaf_first,
+		       const struct cow_extent *ext)
+{
+	u64 place = cow_kind_has_place(ext->kind) ? ext->place : 0;
+
+	e->word[0] = (u32)(ext->chunk - leaf_first) | (u32)ext->kind << 24 |
+		     (u32)(ext->nr - 1) << 26;
+	e->word[1] = ext->epoch | (u32)(place >> 32) << 28;
+	e->word[2] = (u32)place;
+}
+
+static void entry_unpack(const struct cow_entry *e, u64 leaf_first,
+			 struct cow_extent *ext)
+{
+	ext->chunk = leaf_first + entry_start(e);
+	ext->nr = entry_len(e);
+	ext->place = entry_place(e);
+	ext->epoch = entry_epoch(e);
+	ext->kind = entry_kind(e);
+}
+
+/* Drop the first @nr chunks of a run. */
+static void extent_advance(struct cow_extent *ext, u64 nr)
+{
+	ext->chunk += nr;
+	ext->nr -= nr;
+	if (cow_kind_has_place(ext->kind))
+		ext->place += nr;
+}
+
+/* Does @b go on where @a ends, so that one run can say both? */
+static bool extent_continues(const struct cow_extent *a, const struct cow_extent *b)
+{
+	return a->kind == b->kind && a->epoch == b->epoch &&
+	       a->chunk + a->nr == b->chunk &&
+	       (!cow_kind_has_place(a->kind) || a->place + a->nr == b->place);
+}
+
+/* --------------------------------------------------------------- leaf memory */
+
+static struct cow_leaf *leaf_alloc_gfp(u32 nr, gfp_t gfp)
+{
+	size_t bytes = struct_size((struct cow_leaf *)NULL, entry, nr);
+	u32 class = DIV_ROUND_UP(bytes, LEAF_STEP_BYTES) - 1;
+	struct cow_leaf *leaf;
+
+	if (class < LEAF_CLASSES) {
+		leaf = kmem_cache_alloc(leaf_cache[class], gfp);
+	} else {
+		leaf = kvmalloc(bytes, gfp);
+		class = LEAF_CLASSES;
+	}
+	if (leaf) {
+		leaf->nr = nr;
+		leaf->class = class;
+	}
+	return leaf;
+}
+
+/*
+ * Remembering an exception is what lets a write go on, and perhaps memory be
+ * freed by it: when ordinary memory is gone this may use the kernel's reserve.
+ */
+static const gfp_t try_gfp[] = {
+	GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN,
+	GFP_NOIO | __GFP_MEMALLOC | __GFP_NOWARN,
+};
+
+static struct cow_leaf *leaf_alloc(u32 nr)
+{
+	struct cow_leaf *leaf = NULL;
+	unsigned int i;
+
+	for (i = 0; !leaf && i < ARRAY_SIZE(try_gfp); i++)
+		leaf = leaf_alloc_gfp(nr, try_gfp[i]);
+	return leaf;
+}
+
+static struct cow_extent *extents_alloc(u32 nr)
+{
+	struct cow_extent *ext = NULL;
+	unsigned int i;
+
+	for (i = 0; !ext && i < ARRAY_SIZE(try_gfp); i++)
+		ext = kvmalloc_array(nr, sizeof(*ext), try_gfp[i]);
+	return ext;
+}
+
+static size_t leaf_bytes(const struct cow_leaf *leaf)
+{
+	if (leaf->class < LEAF_CLASSES)
+		return (leaf->class + 1) * LEAF_STEP_BYTES;
+	return struct_size(leaf, entry, leaf->nr);
+}
+
+static void leaf_free(struct cow_leaf *leaf)
+{
+	if (leaf->class < LEAF_CLASSES)
+		kmem_cache_free(leaf_cache[leaf->class], leaf);
+	else
+		kvfree(leaf);
+}
+
+static void leaf_free_rcu(struct rcu_head *rcu)
+{
+	leaf_free(container_of(rcu, struct cow_leaf, rcu));
+}
+
+/* ------------------------------------------------------------------- lookups */
+
+/* All versions of one run of chunks: entries [begin, end) of a leaf. */
+struct cow_group {
+	u32 begin, end;
+	u64 first;		/* chunk */
+	u64 nr;			/* chunks */
+};
+
+/* Index of the first entry that starts after @offset. */
+static u32 leaf_upper_bound(const struct cow_leaf *leaf, u32 offset)
+{
+	u32 low = 0, high = leaf->nr;
+
+	while (low < high) {
+		u32 mid = (low + high) / 2;
+
+		if (entry_start(&leaf->entry[mid]) <= offset)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/*
+ * The group that covers @chunk. False if there is none; then @group says which
+ * chunks, from @chunk on, none covers (begin == end: where one would stand).
+ */
+static bool leaf_find_group(const struct cow_leaf *leaf, u64 chunk,
+			    struct cow_group *group)
+{
+	u32 offset = chunk - leaf->first;
+	u32 end = leaf_upper_bound(leaf, offset);
+	u32 start, begin;
+
+	if (end) {
+		start = entry_start(&leaf->entry[end - 1]);
+		if (offset - start < entry_len(&leaf->entry[end - 1])) {
+			for (begin = end - 1; begin; begin--)
+				if (entry_start(&leaf->entry[begin - 1]) != start)
+					break;
+			group->begin = begin;
+			group->end = end;
+			group->first = leaf->first + start;
+			group->nr = entry_len(&leaf->entry[begin]);
+			return true;
+		}
+	}
+	group->begin = end;
+	group->end = end;
+	group->first = chunk;
+	if (end < leaf->nr)
+		group->nr = entry_start(&leaf->entry[end]) - offset;
+	else
+		group->nr = leaf->last - chunk + 1;
+	return false;
+}
+
+static u32 live_below(const struct cow_live *live, u32 epoch)
+{
+	unsigned int low = 0, high = live->nr;
+
+	while (low < high) {
+		unsigned int mid = (low + high) / 2;
+
+		if (live->epoch[mid] < epoch)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low ? live->epoch[low - 1] : 0;
+}
+
+/* Does every live epoch find this run in the store? */
+static bool group_preserved(const struct cow_leaf *leaf, const struct cow_group *group,
+			    const struct cow_live *live)
+{
+	u32 need = live->epoch[live->nr - 1];
+	u32 i = group->end;
+
+	while (i-- > group->begin) {
+		const struct cow_entry *e = &leaf->entry[i];
+
+		if (!cow_kind_is_private(entry_kind(e)))
+			return entry_epoch(e) >= need;
+		if (entry_epoch(e) < need)
+			return false;
+		if (entry_epoch(e) == need)
+			need = live_below(live, need);
+		if (!need)
+			return true;
+	}
+	return false;
+}
+
+u64 cow_map_preserved(struct cow_map *map, const struct cow_live *live,
+		      u64 chunk, u64 nr, bool *preserved)
+{
+	const struct cow_leaf *leaf = NULL;
+	struct cow_group group;
+	u64 at = chunk;
+
+	*preserved = true;
+	if (!live || !live->nr)
+		return nr;
+	rcu_read_lock();
+	do {
+		bool here = false;
+
+		if (!leaf || at > leaf->last)
+			leaf = mtree_load(&map->leaves, at);
+		if (!leaf) {
+			group.first = at;
+			group.nr = LEAF_SPAN - (at & (LEAF_SPAN - 1));
+		} else if (leaf_find_group(leaf, at, &group)) {
+			here = group_preserved(leaf, &group, live);
+		}
+		if (at == chunk)
+			*preserved = here;
+		else if (*preserved != here)
+			break;
+		at = group.first + group.nr;
+	} while (at < chunk + nr);
+	rcu_read_unlock();
+	return min(at - chunk, nr);
+}
+
+/* The version that @epoch sees: the oldest of its own or a later epoch. */
+static const struct cow_entry *group_version(const struct cow_leaf *leaf,
+					     const struct cow_group *group, u32 epoch)
+{
+	const struct cow_entry *found = NULL;
+	u32 i = group->end;
+
+	while (i-- > group->begin) {
+		const struct cow_entry *e = &leaf->entry[i];
+
+		if (entry_epoch(e) < epoch)
+			break;
+		if (entry_epoch(e) == epoch || !cow_kind_is_private(entry_kind(e)))
+			found = e;
+	}
+	return found;
+}
+
+/* The run around @chunk, cut to begin there. */
+static void leaf_view(const struct cow_leaf *leaf, u64 chunk, u32 epoch,
+		      struct cow_extent *ext)
+{
+	const struct cow_entry *e = NULL;
+	struct cow_group group;
+
+	if (leaf_find_group(leaf, chunk, &group))
+		e = group_version(leaf, &group, epoch);
+	if (e) {
+		entry_unpack(e, leaf->first, ext);
+	} else {
+		ext->chunk = group.first;
+		ext->nr = group.nr;
+		ext->place = 0;
+		ext->epoch = 0;
+		ext->kind = COW_HOME;
+	}
+	extent_advance(ext, chunk - ext->chunk);
+}
+
+static void leafless_view(u64 chunk, struct cow_extent *ext)
+{
+	ext->chunk = chunk;
+	ext->nr = LEAF_SPAN - (chunk & (LEAF_SPAN - 1));
+	ext->place = 0;
+	ext->epoch = 0;
+	ext->kind = COW_HOME;
+}
+
+void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
+		    struct cow_extent *ext)
+{
+	struct cow_leaf *leaf = NULL;
+	struct cow_extent next;
+	u64 at = chunk;
+
+	rcu_read_lock();
+	do {
+		if (!leaf || at > leaf->last)
+			leaf = mtree_load(&map->leaves, at);
+		if (leaf)
+			leaf_view(leaf, at, epoch, &next);
+		else
+			leafless_view(at, &next);
+		if (at == chunk)
+			*ext = next;
+		else if (extent_continues(ext, &next))
+			ext->nr += next.nr;
+		else
+			break;
+		at = ext->chunk + ext->nr;
+	} while (at < chunk + nr);
+	rcu_read_unlock();
+	ext->nr = min(ext->nr, nr);
+}
+
+/* -------------------------------------------------------------------- writer */
+
+/* The entries of a leaf to be, unpacked. */
+struct cow_draft {
+	u32 nr, room;
+	struct cow_extent *ext;
+};
+
+static int store_leaf(struct cow_map *map, u64 first, u64 last, struct cow_leaf *leaf)
+{
+	int r = -ENOMEM;
+	unsigned int i;
+
+	for (i = 0; r == -ENOMEM && i < ARRAY_SIZE(try_gfp); i++)
+		r = mtree_store_range(&map->leaves, first, last, leaf, try_gfp[i]);
+	return r;
+}
+
+/* @old goes when its last reader has; the map's counts follow. */
+static void retire_leaf(struct cow_map *map, struct cow_leaf *old)
+{
+	if (!old)
+		return;
+	map->nr_entries -= old->nr;
+	map->nr_bytes -= leaf_bytes(old);
+	call_rcu(&old->rcu, leaf_free_rcu);
+}
+
+static void account_leaf(struct cow_map *map, const struct cow_leaf *leaf)
+{
+	map->nr_entries += leaf->nr;
+	map->nr_bytes += leaf_bytes(leaf);
+}
+
+/* Put @leaf where @old was; needs no memory but where @old is NULL. */
+static int replace_leaf(struct cow_map *map, struct cow_leaf *old,
+			struct cow_leaf *leaf)
+{
+	int r = store_leaf(map, leaf->first, leaf->last, leaf);
+
+	if (r) {
+		leaf_free(leaf);
+		return r;
+	}
+	account_leaf(map, leaf);
+	retire_leaf(map, old);
+	return 0;
+}
+
+static struct cow_leaf *draft_to_leaf(const struct cow_draft *draft, u32 begin,
+				      u32 end, u64 first, u64 last)
+{
+	struct cow_leaf *leaf = leaf_alloc(end - begin);
+	u32 i;
+
+	if (!leaf)
+		return NULL;
+	leaf->first = first;
+	leaf->last = last;
+	for (i = begin; i < end; i++)
+		entry_pack(&leaf->entry[i - begin], first, &draft->ext[i]);
+	return leaf;
+}
+
+/* Where to cut a draft that is too long: at the start of a group, or 0 for nowhere. */
+static u32 draft_split_at(const struct cow_draft *draft, bool appending)
+{
+	u32 want = appending ? draft->nr - 1 : draft->nr / 2;
+	u32 at = want;
+
+	while (at && draft->ext[at].chunk == draft->ext[at - 1].chunk)
+		at--;
+	if (at)
+		return at;
+	for (at = want + 1; at < draft->nr; at++)
+		if (draft->ext[at].chunk != draft->ext[at - 1].chunk)
+			return at;
+	return 0;
+}
+
+/*
+ * Publish a draft as the leaf, or the two leaves, of [first, last]. The right
+ * half first: until the left one follows, the old leaf goes on answering for its
+ * range. If the tree has no memory for a split, one long leaf does as well.
+ */
+static int publish_draft(struct cow_map *map, struct cow_leaf *old,
+			 const struct cow_draft *draft, u64 first, u64 last,
+			 bool appending)
+{
+	struct cow_leaf *left, *right;
+	u32 at = 0;
+
+	if (draft->nr > LEAF_MAX_ENTRIES)
+		at = draft_split_at(draft, appending);
+	if (at) {
+		u64 middle = draft->ext[at].chunk;
+
+		left = draft_to_leaf(draft, 0, at, first, middle - 1);
+		right = draft_to_leaf(draft, at, draft->nr, middle, last);
+		if (left && right && !store_leaf(map, middle, last, right)) {
+			account_leaf(map, right);
+			return replace_leaf(map, old, left);
+		}
+		if (left)
+			leaf_free(left);
+		if (right)
+			leaf_free(right);
+	}
+	left = draft_to_leaf(draft, 0, draft->nr, first, last);
+	if (!left)
+		return -ENOMEM;
+	return replace_leaf(map, old, left);
+}
+
+static void draft_add(struct cow_draft *draft, const struct cow_extent *ext)
+{
+	if (!WARN_ON_ONCE(draft->nr == draft->room))
+		draft->ext[draft->nr++] = *ext;
+}
+
+/* Add a run, in entries of at most ENTRY_RUN chunks. */
+static void draft_add_run(struct cow_draft *draft, struct cow_extent run)
+{
+	while (run.nr) {
+		struct cow_extent part = run;
+
+		part.nr = min_t(u64, run.nr, ENTRY_RUN);
+		draft_add(draft, &part);
+		extent_advance(&run, part.nr);
+	}
+}
+
+static bool same_version(const struct cow_extent *a, const struct cow_extent *b)
+{
+	return a->epoch == b->epoch &&
+	       cow_kind_is_private(a->kind) == cow_kind_is_private(b->kind);
+}
+
+/* Private versions stand before the copied one of the same epoch. */
+static bool version_before(const struct cow_extent *a, const struct cow_extent *b)
+{
+	if (a->epoch != b->epoch)
+		return a->epoch < b->epoch;
+	return cow_kind_is_private(a->kind) && !cow_kind_is_private(b->kind);
+}
+
+/*
+ * Add chunks [from, to) of a group as they are, or with @added among them.
+ * Returns how many versions that made more (or fewer).
+ */
+static int draft_add_group(struct cow_draft *draft, const struct cow_leaf *leaf,
+			   const struct cow_group *group, u64 from, u64 to,
+			   const struct cow_extent *added, u32 taken_over)
+{
+	bool placed = !added;
+	int versions = 0;
+	u32 i;
+
+	for (i = group->begin; i < group->end; i++) {
+		struct cow_extent ext;
+
+		entry_unpack(&leaf->entry[i], leaf->first, &ext);
+		extent_advance(&ext, from - ext.chunk);
+		ext.nr = to - from;
+		if (!placed && !version_before(&ext, added)) {
+			draft_add(draft, added);
+			placed = true;
+			versions++;
+		}
+		if (added && (same_version(&ext, added) ||
+			      (ext.epoch == taken_over &&
+			       !cow_kind_is_private(ext.kind)))) {
+			versions--;
+			continue;
+		}
+		draft_add(draft, &ext);
+	}
+	if (!placed) {
+		draft_add(draft, added);
+		versions++;
+	}
+	return versions;
+}
+
+/* Add the groups of @leaf that lie wholly before @chunk, from entry @i on. */
+static u32 draft_copy_until(struct cow_draft *draft, const struct cow_leaf *leaf,
+			    u32 i, u64 chunk)
+{
+	while (i < leaf->nr) {
+		struct cow_extent ext;
+
+		entry_unpack(&leaf->entry[i], leaf->first, &ext);
+		if (ext.chunk + ext.nr > chunk)
+			break;
+		draft_add(draft, &ext);
+		i++;
+	}
+	return i;
+}
+
+/* One group, or gap, of the range being added to. Returns the chunk after it. */
+static u64 draft_add_over(struct cow_draft *draft, const struct cow_leaf *leaf,
+			  const struct cow_extent *ext, u64 at, u32 *next,
+			  u32 taken_over, s64 *versions)
+{
+	struct cow_extent part = *ext;
+	struct cow_group group;
+	u64 end = ext->chunk + ext->nr;
+	u64 stop;
+
+	extent_advance(&part, at - ext->chunk);
+	if (!leaf_find_group(leaf, at, &group)) {
+		part.nr = min(part.nr, group.nr);
+		draft_add_run(draft, part);
+		*versions += part.nr;
+		return at + part.nr;
+	}
+	*next = group.end;
+	stop = min(end, group.first + group.nr);
+	if (group.first < at)
+		draft_add_group(draft, leaf, &group, group.first, at, NULL, 0);
+	part.nr = stop - at;
+	*versions += (s64)part.nr *
+		draft_add_group(draft, leaf, &group, at, stop, &part, taken_over);
+	if (stop < group.first + group.nr)
+		draft_add_group(draft, leaf, &group, stop, group.first + group.nr,
+				NULL, 0);
+	return stop;
+}
+
+/* The general case: rebuild the leaf with the run laid over what is there. */
+static int rebuild_leaf(struct cow_map *map, struct cow_leaf *leaf,
+			const struct cow_extent *ext, u32 taken_over)
+{
+	/* Two groups at most are cut; each group and gap gets one entry more. */
+	struct cow_draft draft = {
+		.room = leaf->nr * 5 + ext->nr / ENTRY_RUN + 8,
+	};
+	u64 at = ext->chunk, end = ext->chunk + ext->nr;
+	s64 versions = 0;
+	u32 next;
+	int r;
+
+	draft.ext = extents_alloc(draft.room);
+	if (!draft.ext)
+		return -ENOMEM;
+	next = draft_copy_until(&draft, leaf, 0, at);
+	while (at < end)
+		at = draft_add_over(&draft, leaf, ext, at, &next, taken_over,
+				    &versions);
+	draft_copy_until(&draft, leaf, next, U64_MAX);
+	r = publish_draft(map, leaf, &draft, leaf->first, leaf->last,
+			  ext->chunk >= leaf->first + entry_start(&leaf->entry[leaf->nr - 1]));
+	if (!r)
+		map->nr_chunks += versions;
+	kvfree(draft.ext);
+	return r;
+}
+
+/* A first leaf where there is none: the aligned span around the run. */
+static int first_leaf(struct cow_map *map, const struct cow_extent *ext)
+{
+	u64 first = ext->chunk & ~(LEAF_SPAN - 1);
+	struct cow_extent entries[COW_RUN_CHUNKS / ENTRY_RUN + 1];
+	struct cow_draft draft = { .room = ARRAY_SIZE(entries), .ext = entries };
+	int r;
+
+	draft_add_run(&draft, *ext);
+	r = publish_draft(map, NULL, &draft, first, first + LEAF_SPAN - 1, false);
+	if (!r)
+		map->nr_chunks += ext->nr;
+	return r;
+}
+
+/* May the entry before @index take chunks of @ext in? How many? */
+static u32 entry_can_grow(const struct cow_leaf *leaf, u32 index,
+			  const struct cow_extent *ext)
+{
+	struct cow_extent before;
+
+	if (!index)
+		return 0;
+	if (index > 1 && entry_start(&leaf->entry[index - 1]) ==
+			 entry_start(&leaf->entry[index - 2]))
+		return 0;
+	entry_unpack(&leaf->entry[index - 1], leaf->first, &before);
+	if (!extent_continues(&before, ext))
+		return 0;
+	return min_t(u64, ENTRY_RUN - before.nr, ext->nr);
+}
+
+/*
+ * The common case: a run where none was, that leaves the rest of the leaf alone.
+ * -EAGAIN if that is not the case, or the leaf is full.
+ */
+static int insert_into_gap(struct cow_map *map, struct cow_leaf *leaf,
+			   const struct cow_extent *ext)
+{
+	struct cow_extent rest = *ext;
+	struct cow_extent grown;
+	struct cow_leaf *fresh;
+	struct cow_group gap;
+	u32 at, grow, added;
+	int r;
+
+	if (leaf_find_group(leaf, ext->chunk, &gap) || gap.nr < ext->nr)
+		return -EAGAIN;
+	at = gap.begin;
+	grow = entry_can_grow(leaf, at, ext);
+	added = DIV_ROUND_UP(ext->nr - grow, ENTRY_RUN);
+	if (leaf->nr + added > LEAF_MAX_ENTRIES)
+		return -EAGAIN;
+	fresh = leaf_alloc(leaf->nr + added);
+	if (!fresh)
+		return -ENOMEM;
+	fresh->first = leaf->first;
+	fresh->last = leaf->last;
+	memcpy(fresh->entry, leaf->entry, at * sizeof(*leaf->entry));
+	memcpy(fresh->entry + at + added, leaf->entry + at,
+	       (leaf->nr - at) * sizeof(*leaf->entry));
+	if (grow) {
+		entry_unpack(&fresh->entry[at - 1], fresh->first, &grown);
+		grown.nr += grow;
+		entry_pack(&fresh->entry[at - 1], fresh->first, &grown);
+		extent_advance(&rest, grow);
+	}
+	while (rest.nr) {
+		struct cow_extent part = rest;
+
+		part.nr = min_t(u64, rest.nr, ENTRY_RUN);
+		entry_pack(&fresh->entry[at++], fresh->first, &part);
+		extent_advance(&rest, part.nr);
+	}
+	r = replace_leaf(map, leaf, fresh);
+	if (!r)
+		map->nr_chunks += ext->nr;
+	return r;
+}
+
+int cow_map_insert(struct cow_map *map, const struct cow_extent *ext, u32 taken_over)
+{
+	struct cow_extent rest = *ext;
+	int r = 0;
+
+	while (rest.nr && !r) {
+		struct cow_leaf *leaf = mtree_load(&map->leaves, rest.chunk);
+		struct cow_extent part = rest;
+		u64 last = leaf ? leaf->last : rest.chunk | (LEAF_SPAN - 1);
+
+		part.nr = min3(rest.nr, last - rest.chunk + 1, (u64)COW_RUN_CHUNKS);
+		if (!leaf) {
+			r = first_leaf(map, &part);
+		} else {
+			r = taken_over ? -EAGAIN : insert_into_gap(map, leaf, &part);
+			if (r == -EAGAIN)
+				r = rebuild_leaf(map, leaf, &part, taken_over);
+		}
+		extent_advance(&rest, part.nr);
+	}
+	return r;
+}
+
+/* -------------------------------------------------------------- set up, down */
+
+void cow_map_init(struct cow_map *map)
+{
+	mt_init_flags(&map->leaves, MT_FLAGS_USE_RCU);
+	map->nr_entries = 0;
+	map->nr_chunks = 0;
+	map->nr_bytes = 0;
+}
+
+void cow_map_destroy(struct cow_map *map)
+{
+	struct cow_leaf *leaf;
+	unsigned long index = 0;
+
+	mt_for_each(&map->leaves, leaf, index, ULONG_MAX)
+		leaf_free(leaf);
+	mtree_destroy(&map->leaves);
+	cow_map_init(map);
+}
+
+int cow_exception_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < LEAF_CLASSES; i++) {
+		snprintf(leaf_cache_name[i], sizeof(leaf_cache_name[i]),
+			 "cowsnap_leaf_%u", (i + 1) * LEAF_STEP_BYTES);
+		leaf_cache[i] = kmem_cache_create(leaf_cache_name[i],
+						  (i + 1) * LEAF_STEP_BYTES, 0, 0, NULL);
+		if (!leaf_cache[i]) {
+			cow_exception_exit();
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+void cow_exception_exit(void)
+{
+	unsigned int i;
+
+	/* Leaves on their way out through call_rcu() still name their cache. */
+	rcu_barrier();
+	for (i = 0; i < LEAF_CLASSES; i++) {
+		kmem_cache_destroy(leaf_cache[i]);
+		leaf_cache[i] = NULL;
+	}
+}

@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the copy engine
+ *
+ * A job reads one run of sectors once and hands the data on: its owner looks at
+ * it (all zero?), decides where it goes, and may write it to any number of
+ * places. Each origin has an engine of its own.
+ *
+ *     submit ──► waiting ──► reading ──► read ──► writing ──► written ──► done
+ *                 needs pages   bios     ->ready    bios       pages free
+ *
+ * One work item moves jobs along; it is the only context that takes a job off a
+ * list. Bios ending put their job on the next list, in any context.
+ *
+ * Order. Jobs get their pages and are read in the order in which they came. A job
+ * that finds too few pages goes back to the head of the queue, and nothing
+ * behind it is looked at before it has its pages: a sequential writer's copies
+ * stay sequential, however short memory is. kcopyd_requeue=tail puts such a job
+ * behind the others instead, as kernels before 2.6.28 did, to compare.
+ *
+ * Promise kept here: I7, the engine's share. All pages are allocated beforehand,
+ * enough for the largest job; a job holds pages only while its own I/O is under
+ * way; so pages always come back without any further memory being needed. Bios
+ * come from a pool of which the same is true.
+ */
+#include <linux/ktime.h>
+#include <linux/math64.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+
+#define ENGINE_MIN_BUDGET_KIB	16U
+#define ENGINE_MAX_BUDGET_KIB	(1U << 20)
+
+/* Under throttle, copy at most this long before looking at the share of time. */
+#define THROTTLE_SLICE_NS	(10 * NSEC_PER_MSEC)
+
+static unsigned int kcopyd_budget = 4096;
+module_param(kcopyd_budget, uint, 0644);
+MODULE_PARM_DESC(kcopyd_budget,
+		 "KiB of pages each origin's copy engine keeps (16 to 1048576; for origins opened later; default 4096)");
+
+static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp);
+static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp);
+
+static const struct kernel_param_ops kcopyd_requeue_ops = {
+	.set = kcopyd_requeue_set,
+	.get = kcopyd_requeue_get,
+};
+
+static bool requeue_at_tail;
+module_param_cb(kcopyd_requeue, &kcopyd_requeue_ops, NULL, 0644);
+MODULE_PARM_DESC(kcopyd_requeue,
+		 "where a copy that lacks memory goes back into the queue: head (default) or tail");
+
+/* Pages allocated in one go. */
+struct cow_page_block {
+	struct cow_page_block *next;
+	unsigned int nr;
+	struct cow_page pages[];
+};
+
+struct cow_engine {
+	struct workqueue_struct *wq;
+	struct work_struct work;
+	struct delayed_work unpause;
+	void (*hook)(void *context);
+	void *hook_context;
+	struct bio_set bios;
+	struct cow_page_block *blocks;
+
+	spinlock_t lock;		/* guards what follows; taken with irqs off */
+	struct list_head waiting;
+	struct list_head read;
+	struct list_head written;
+	struct cow_page *free;
+	unsigned int nr_free, nr_pages;
+
+	/* Only the worker looks at these. */
+	unsigned int nr_active;		/* jobs that have pages */
+	ktime_t slice_start;
+	ktime_t pause_until;
+
+	unsigned int throttle;		/* percent of time; READ_ONCE, WRITE_ONCE */
+	struct cow_engine_stats stats;	/* written by the worker */
+};
+
+/* Around each bio of the engine. */
+struct cow_io {
+	struct cow_job *job;
+	blk_status_t *status;
+	struct bio bio;
+};
+
+static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp)
+{
+	if (sysfs_streq(value, "head"))
+		requeue_at_tail = false;
+	else if (sysfs_streq(value, "tail"))
+		requeue_at_tail = true;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%s\n", requeue_at_tail ? "tail" : "head");
+}
+
+/* --------------------------------------------------------------------- pages */
+
+static unsigned int sectors_to_pages(unsigned int sectors)
+{
+	return DIV_ROUND_UP(sectors, PAGE_SECTORS);
+}
+
+static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned int want = job->bdev ? sectors_to_pages(job->nr_sectors) : 0;
+	struct cow_page **tail = &job->pages;
+	bool enough;
+
+	spin_lock_irq(&e->lock);
+	enough = e->nr_free >= want;
+	if (enough) {
+		e->nr_free -= want;
+		*tail = e->free;
+		while (want--)
+			tail = &(*tail)->next;
+		e->free = *tail;
+		*tail = NULL;
+	}
+	spin_unlock_irq(&e->lock);
+	job->cursor = job->pages;
+	job->cursor_index = 0;
+	return enough;
+}
+
+static void job_give_pages(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned int nr = 1;
+	struct cow_page *last = job->pages;
+
+	if (!last)
+		return;
+	for (; last->next; last = last->next)
+		nr++;
+	spin_lock_irq(&e->lock);
+	last->next = e->free;
+	e->free = job->pages;
+	e->nr_free += nr;
+	spin_unlock_irq(&e->lock);
+	job->pages = NULL;
+}
+
+static void free_page_blocks(struct cow_engine *e)
+{
+	struct cow_page_block *block;
+	unsigned int i;
+
+	while ((block = e->blocks)) {
+		e->blocks = block->next;
+		for (i = 0; i < block->nr; i++)
+			__free_page(block->pages[i].page);
+		kvfree(block);
+	}
+}
+
+static int add_page_block(struct cow_engine *e, unsigned int nr)
+{
+	struct cow_page_block *block;
+	unsigned int i;
+
+	block = kvzalloc(struct_size(block, pages, nr), GFP_KERNEL);
+	if (!block)
+		return -ENOMEM;
+	for (i = 0; i < nr; i++) {
+		block->pages[i].page = alloc_page(GFP_KERNEL);
+		if (!block->pages[i].page)
+			goto free_pages;
+	}
+	block->nr = nr;
+	block->next = e->blocks;
+	e->blocks = block;
+
+	spin_lock_irq(&e->lock);
+	for (i = nr; i--; ) {
+		block->pages[i].next = e->free;
+		e->free = &block->pages[i];
+	}
+	e->nr_free += nr;
+	e->nr_pages += nr;
+	spin_unlock_irq(&e->lock);
+	return 0;
+
+free_pages:
+	while (i--)
+		__free_page(block->pages[i].page);
+	kvfree(block);
+	return -ENOMEM;
+}
+
+/* The page @index of a job; quick where indices ascend. */
+static struct page *job_page(struct cow_job *job, unsigned int index)
+{
+	if (!job->pages)
+		return ZERO_PAGE(0);
+	if (index < job->cursor_index) {
+		job->cursor = job->pages;
+		job->cursor_index = 0;
+	}
+	for (; job->cursor_index < index; job->cursor_index++)
+		job->cursor = job->cursor->next;
+	return job->cursor->page;
+}
+
+/* ---------------------------------------------------------------------- bios */
+
+static void job_io_ended(struct cow_job *job)
+{
+	struct cow_engine *e = job->engine;
+	unsigned long flags;
+
+	if (!atomic_dec_and_test(&job->ios))
+		return;
+	spin_lock_irqsave(&e->lock, flags);
+	list_add_tail(&job->node, job->written ? &e->written : &e->read);
+	spin_unlock_irqrestore(&e->lock, flags);
+	queue_work(e->wq, &e->work);
+}
+
+static void cow_io_endio(struct bio *bio)
+{
+	struct cow_io *io = container_of(bio, struct cow_io, bio);
+	struct cow_job *job = io->job;
+
+	if (bio->bi_status)
+		*io->status = bio->bi_status;
+	bio_put(bio);
+	job_io_ended(job);
+}
+
+/* Read or write part of a job. The bios' pool is ours, so this never fails. */
+static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
+		       unsigned int nr_sectors, struct block_device *bdev,
+		       sector_t sector, blk_status_t *status)
+{
+	while (nr_sectors) {
+		unsigned int vecs = min_t(unsigned int, BIO_MAX_VECS,
+					  sectors_to_pages(nr_sectors) + 1);
+		struct bio *bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO,
+						   &job->engine->bios);
+		struct cow_io *io = container_of(bio, struct cow_io, bio);
+
+		io->job = job;
+		io->status = status;
+		bio->bi_iter.bi_sector = sector;
+		bio->bi_end_io = cow_io_endio;
+		while (nr_sectors) {
+			unsigned int within = offset % PAGE_SECTORS;
+			unsigned int part = min_t(unsigned int, nr_sectors,
+						  PAGE_SECTORS - within);
+
+			if (bio_add_page(bio, job_page(job, offset / PAGE_SECTORS),
+					 part << SECTOR_SHIFT,
+					 within << SECTOR_SHIFT) == 0)
+				break;
+			offset += part;
+			sector += part;
+			nr_sectors -= part;
+		}
+		atomic_inc(&job->ios);
+		submit_bio_noacct(bio);
+	}
+}
+
+void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
+		   unsigned int nr_sectors, struct block_device *bdev,
+		   sector_t sector, blk_status_t *status)
+{
+	job->engine->stats.written_sectors += nr_sectors;
+	job_submit(job, REQ_OP_WRITE, offset_sectors, nr_sectors, bdev, sector, status);
+}
+
+bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
+		     unsigned int nr_sectors)
+{
+	while (nr_sectors) {
+		unsigned int within = offset_sectors % PAGE_SECTORS;
+		unsigned int part = min_t(unsigned int, nr_sectors,
+					  PAGE_SECTORS - within);
+		char *data = page_address(job_page(job, offset_sectors / PAGE_SECTORS));
+
+		if (memchr_inv(data + (within << SECTOR_SHIFT), 0,
+			       part << SECTOR_SHIFT))
+			return false;
+		offset_sectors += part;
+		nr_sectors -= part;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------ throttle */
+
+/*
+ * Of any stretch of time, at most e->throttle percent is spent copying: after
+ * each slice of copying the engine rests in proportion. Returns whether a job
+ * may start now; if not, the end of the running ones or of the pause looks again.
+ */
+static bool may_start(struct cow_engine *e)
+{
+	ktime_t now;
+
+	if (READ_ONCE(e->throttle) >= 100)
+		return true;
+	now = ktime_get();
+	if (e->nr_active)
+		return ktime_sub(now, e->slice_start) < THROTTLE_SLICE_NS;
+	if (ktime_before(now, e->pause_until)) {
+		s64 left = ktime_to_us(ktime_sub(e->pause_until, now));
+
+		mod_delayed_work(e->wq, &e->unpause, usecs_to_jiffies(left) + 1);
+		return false;
+	}
+	return true;
+}
+
+static void job_started(struct cow_engine *e)
+{
+	if (!e->nr_active++)
+		e->slice_start = ktime_get();
+}
+
+static void job_stopped(struct cow_engine *e)
+{
+	unsigned int percent = READ_ONCE(e->throttle);
+	ktime_t now;
+	s64 busy;
+
+	if (--e->nr_active || percent >= 100)
+		return;
+	now = ktime_get();
+	busy = ktime_to_ns(ktime_sub(now, e->slice_start));
+	e->pause_until = ktime_add_ns(now, div_u64(busy * (100 - percent), percent));
+	e->stats.throttled++;
+}
+
+static void engine_unpause(struct work_struct *work)
+{
+	struct cow_engine *e = container_of(to_delayed_work(work),
+					    struct cow_engine, unpause);
+
+	queue_work(e->wq, &e->work);
+}
+
+/* -------------------------------------------------------------------- worker */
+
+static struct cow_job *pop_job(struct cow_engine *e, struct list_head *queue)
+{
+	struct cow_job *job;
+
+	spin_lock_irq(&e->lock);
+	job = list_first_entry_or_null(queue, struct cow_job, node);
+	if (job)
+		list_del(&job->node);
+	spin_unlock_irq(&e->lock);
+	return job;
+}
+
+static void finish_written(struct cow_engine *e)
+{
+	struct cow_job *job;
+
+	while ((job = pop_job(e, &e->written))) {
+		job_give_pages(e, job);
+		job_stopped(e);
+		e->stats.jobs++;
+		job->ops->done(job);
+	}
+}
+
+static void write_read(struct cow_engine *e)
+{
+	struct cow_job *job;
+
+	while ((job = pop_job(e, &e->read))) {
+		job->written = true;
+		atomic_set(&job->ios, 1);
+		job->ops->ready(job);
+		job_io_ended(job);
+	}
+}
+
+static void put_back(struct cow_engine *e, struct cow_job *job)
+{
+	e->stats.page_waits++;
+	spin_lock_irq(&e->lock);
+	if (READ_ONCE(requeue_at_tail))
+		list_add_tail(&job->node, &e->waiting);
+	else
+		list_add(&job->node, &e->waiting);
+	spin_unlock_irq(&e->lock);
+}
+
+static void read_waiting(struct cow_engine *e)
+{
+	struct cow_job *job;
+
+	while (!list_empty_careful(&e->waiting) && may_start(e)) {
+		job = pop_job(e, &e->waiting);
+		if (!job)
+			break;
+		if (!job_take_pages(e, job)) {
+			put_back(e, job);
+			break;
+		}
+		job_started(e);
+		atomic_set(&job->ios, 1);
+		if (job->bdev) {
+			e->stats.read_sectors += job->nr_sectors;
+			job_submit(job, REQ_OP_READ, 0, job->nr_sectors, job->bdev,
+				   job->sector, &job->read_status);
+		}
+		job_io_ended(job);
+	}
+}
+
+static void engine_work(struct work_struct *work)
+{
+	struct cow_engine *e = container_of(work, struct cow_engine, work);
+	struct blk_plug plug;
+
+	blk_start_plug(&plug);
+	finish_written(e);
+	write_read(e);
+	e->hook(e->hook_context);
+	read_waiting(e);
+	blk_finish_plug(&plug);
+}
+
+/* --------------------------------------------------------------- its callers */
+
+void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned long flags;
+
+	job->engine = e;
+	job->read_status = BLK_STS_OK;
+	job->written = false;
+	job->pages = NULL;
+	spin_lock_irqsave(&e->lock, flags);
+	list_add_tail(&job->node, &e->waiting);
+	spin_unlock_irqrestore(&e->lock, flags);
+	queue_work(e->wq, &e->work);
+}
+
+void cow_engine_kick(struct cow_engine *e)
+{
+	queue_work(e->wq, &e->work);
+}
+
+unsigned int cow_engine_job_sectors(struct cow_engine *e)
+{
+	/* Half, so that one job can be read while another is written. */
+	return READ_ONCE(e->nr_pages) * PAGE_SECTORS / 2;
+}
+
+int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
+{
+	unsigned int want = max(sectors_to_pages(sectors),
+				clamp(READ_ONCE(kcopyd_budget), ENGINE_MIN_BUDGET_KIB,
+				      ENGINE_MAX_BUDGET_KIB) >> (PAGE_SHIFT - 10));
+
+	if (want <= e->nr_pages)
+		return 0;
+	return add_page_block(e, want - e->nr_pages);
+}
+
+void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)
+{
+	WRITE_ONCE(e->throttle, percent);
+	cow_engine_kick(e);
+}
+
+unsigned int cow_engine_throttle(struct cow_engine *e)
+{
+	return READ_ONCE(e->throttle);
+}
+
+void cow_engine_read_stats(struct cow_engine *e, struct cow_engine_stats *out)
+{
+	*out = e->stats;
+}
+
+void cow_engine_reset_stats(struct cow_engine *e)
+{
+	memset(&e->stats, 0, sizeof(e->stats));
+}
+
+struct cow_engine *cow_engine_create(struct workqueue_struct *wq,
+				     void (*hook)(void *context), void *context)
+{
+	struct cow_engine *e = kzalloc(sizeof(*e), GFP_KERNEL);
+	int r;
+
+	if (!e)
+		return ERR_PTR(-ENOMEM);
+	r = bioset_init(&e->bios, 16, offsetof(struct cow_io, bio), BIOSET_NEED_BVECS);
+	if (r) {
+		kfree(e);
+		return ERR_PTR(r);
+	}
+	e->wq = wq;
+	e->hook = hook;
+	e->hook_context = context;
+	e->throttle = 100;
+	INIT_WORK(&e->work, engine_work);
+	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
+	spin_lock_init(&e->lock);
+	INIT_LIST_HEAD(&e->waiting);
+	INIT_LIST_HEAD(&e->read);
+	INIT_LIST_HEAD(&e->written);
+	return e;
+}
+
+void cow_engine_destroy(struct cow_engine *e)
+{
+	cancel_delayed_work_sync(&e->unpause);
+	cancel_work_sync(&e->work);
+	WARN_ON(e->nr_free != e->nr_pages);
+	free_page_blocks(e);
+	bioset_exit(&e->bios);
+	kfree(e);
+}
