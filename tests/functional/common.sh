@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+#
+# What the functional tests share beyond tests/lib.sh: making origins and
+# snapshots, writing with a copy in a file, comparing, reading status lines.
+#
+# The origin of a test is called o, its snapshot s, others by other letters.
+# Data goes to and from devices with O_DIRECT unless said.
+
+TESTS_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../lib.sh
+. "$TESTS_DIR/lib.sh"
+
+# shellcheck disable=SC2034  # for the tests
+PARAMETERS=/sys/module/dm_cowsnap/parameters
+
+# block_bytes DEV: its logical sector, the least O_DIRECT can do.
+block_bytes()
+{
+	blockdev --getss "$1"
+}
+
+# origin_table DEV [FEATURE...], snap_table DEV STORE [LETTER [CHUNK [FEATURE...]]]
+origin_table()
+{
+	local dev=$1
+
+	shift
+	echo "0 $(sectors "$dev") cowsnap-origin $dev${*:+ $# $*}"
+}
+
+snap_table()
+{
+	local dev=$1 store=$2 letter=${3:-N} chunk=${4:-8}
+
+	shift $(($# < 4 ? $# : 4))
+	echo "0 $(sectors "$dev") cowsnap $dev $store $letter $chunk${*:+ $# $*}"
+}
+
+# origin_up NAME DEV [FEATURE...]; snap_up NAME DEV STORE [LETTER [CHUNK [FEATURE...]]]
+origin_up()
+{
+	local name=$1
+
+	shift
+	dmcreate "$name" "$(origin_table "$@")"
+}
+
+snap_up()
+{
+	local name=$1
+
+	shift
+	dmcreate "$name" "$(snap_table "$@")"
+}
+
+# fill DEV: random data all over it, and the same in the file DEV's image is
+# to be compared with. fill_letter DEV LETTER: one letter all over it.
+fill()
+{
+	dd if=/dev/urandom of="$2" bs=1M count=$(($(sectors "$1") * 512)) \
+		iflag=count_bytes,fullblock status=none
+	dd if="$2" of="$1" bs=1M oflag=direct conv=nocreat,notrunc status=none
+}
+
+letters()
+{
+	head -c "$2" /dev/zero | tr '\0' "$1"
+}
+
+fill_letter()
+{
+	letters "$2" $(($(sectors "$1") * 512)) |
+		dd of="$1" bs=1M iflag=fullblock oflag=direct conv=nocreat,notrunc status=none
+}
+
+# put DEV IMAGE OFFSET BYTES: one write of random data, to the file too.
+put()
+{
+	head -c "$4" /dev/urandom >"$TEST_TMP/put"
+	dd if="$TEST_TMP/put" of="$1" bs="$4" count=1 seek="$3" iflag=fullblock \
+		oflag=direct,seek_bytes conv=nocreat,notrunc status=none &&
+		dd if="$TEST_TMP/put" of="$2" bs="$4" count=1 seek="$3" iflag=fullblock \
+			oflag=seek_bytes conv=notrunc status=none
+}
+
+# put_letter DEV LETTER OFFSET BYTES [BYTES_A_WRITE]
+put_letter()
+{
+	letters "$2" "$4" | dd of="$1" bs="${5:-$4}" seek="$3" iflag=fullblock \
+		oflag=direct,seek_bytes conv=nocreat,notrunc status=none
+}
+
+# get DEV OFFSET BYTES [BYTES_A_READ]: to stdout.
+get()
+{
+	dd if="$1" bs="${4:-$3}" skip="$2" count="$3" \
+		iflag=direct,skip_bytes,count_bytes status=none
+}
+
+# same DEV IMAGE: every byte, read past the page cache.
+same()
+{
+	dd if="$1" bs=1M iflag=direct status=none | cmp -s - "$2"
+}
+
+# not_letter DEV LETTER: how many bytes are something else.
+not_letter()
+{
+	dd if="$1" bs=1M iflag=direct status=none | tr -d "$2" | wc -c
+}
+
+# status NAME: the line without start, length and target.
+status()
+{
+	dmsetup status --noflush "$1" | cut -d' ' -f4-
+}
+
+used_sectors()
+{
+	status "$1" | sed -n 's,^\([0-9]*\)/.*,\1,p'
+}
+
+# key_of NAME KEY: a value among the key value pairs of the status line.
+key_of()
+{
+	status "$1" | tr ' ' '\n' | grep -A1 -x -- "$2" | sed -n 2p
+}
+
+# reads_in_flight NAME: of a device, as the kernel counts them.
+reads_in_flight()
+{
+	awk '{ print $1 }' "/sys/block/$(basename "$(readlink -f "/dev/mapper/$1")")/inflight"
+}
+
+# mkscsi PARAMETER...: a disk of scsi_debug; prints its path.
+mkscsi()
+{
+	local disk
+
+	modprobe -q scsi_debug "$@" || return
+	at_exit rmmod scsi_debug
+	udevadm settle 2>/dev/null
+	for disk in /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*:*/block/*; do
+		[[ -b /dev/${disk##*/} ]] && echo "/dev/${disk##*/}" && return
+	done
+	return 1
+}
+
+# need PROGRAM...: or leave the test out.
+need()
+{
+	local program
+
+	for program; do
+		command -v "$program" >/dev/null || skip_all "no $program here"
+	done
+}
+
+have_target()
+{
+	modprobe -q "dm-$1" 2>/dev/null
+	dmsetup targets | grep -q "^$1 "
+}
+
+need_target()
+{
+	local target
+
+	for target; do
+		have_target "$target" || skip_all "no target $target in this kernel"
+	done
+}
+
+# ---- traces: the sequence of I/O at a device, as the block layer tells it ----
+
+# /sys/kernel/tracing may be mounted only under debugfs.
+tracefs()
+{
+	local dir
+
+	for dir in /sys/kernel/tracing /sys/kernel/debug/tracing; do
+		[[ -e $dir/events/block ]] && echo "$dir" && return
+	done
+	mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
+	[[ -e /sys/kernel/tracing/events/block ]] && echo /sys/kernel/tracing
+}
+
+# dev_number DEV: as trace filters want it (major << 20 | minor).
+dev_number()
+{
+	local number
+
+	number=$(stat -L -c '0x%t 0x%T' "$1")
+	echo $((${number% *} << 20 | ${number#* }))
+}
+
+# trace_start DEV EVENT...: from now on, events block_EVENT of DEV.
+trace_start()
+{
+	local dev=$1 event
+
+	TRACE=$(tracefs) || return 1
+	shift
+	echo 0 >"$TRACE/tracing_on"
+	echo nop >"$TRACE/current_tracer"
+	echo >"$TRACE/set_event"
+	echo 8192 >"$TRACE/buffer_size_kb"
+	for event; do
+		echo "dev == $(dev_number "$dev")" >"$TRACE/events/block/block_$event/filter"
+		echo 1 >"$TRACE/events/block/block_$event/enable"
+	done
+	echo >"$TRACE/trace"
+	echo 1 >"$TRACE/tracing_on"
+}
+
+# trace_stop: prints "EVENT RWBS SECTOR COUNT", a line for each, in order.
+trace_stop()
+{
+	echo 0 >"$TRACE/tracing_on"
+	sed -n 's/.* block_\([a-z_]*\): [0-9]*,[0-9]* \([A-Z]*\) \([0-9]* ()\|()\)\? *\([0-9]*\) + \([0-9]*\) .*/\1 \2 \4 \5/p' \
+		"$TRACE/trace"
+	echo >"$TRACE/set_event"
+	echo 0 >"$TRACE/events/block/enable"
+}

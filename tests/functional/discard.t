@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Discards never cost a snapshot its data: the origin's modes skip, preserve and
+# none, and the snapshot's discard_zeroes_cow and discard_passdown_origin.
+
+. "$(dirname "$0")/common.sh"
+
+MIB=1048576
+
+plan 27
+
+both_up()
+{
+	fill_letter "$base" A
+	origin_up o "$base" "$@"
+	snap_up s "$base" "$store" N 8
+}
+
+both_down()
+{
+	dmremove s
+	dmremove o
+}
+
+discard()
+{
+	blkdiscard -o "$2" -l "$3" "$1" 2>/dev/null
+}
+
+discard_limit()
+{
+	cat "/sys/block/$(basename "$(readlink -f "/dev/mapper/$1")")/queue/discard_max_bytes"
+}
+
+bytes_of()
+{
+	get "$1" "$2" "$3" | tr -cd "$4" | wc -c
+}
+
+mode_skip()
+{
+	local used
+
+	both_up "$@"
+	put_letter /dev/mapper/o B 0 $MIB
+	used=$(used_sectors s)
+	ok "skip${*:+ as said}: a discard of the whole origin is taken" discard /dev/mapper/o 0 $((8 * MIB))
+	is "$(used_sectors s)" "$used" "skip: it takes no room in the store"
+	is "$(not_letter /dev/mapper/s A)" 0 "skip: the snapshot keeps everything"
+	is "$(bytes_of /dev/mapper/o 0 $MIB '\0')" $MIB "skip: what was preserved is passed down"
+	is "$(bytes_of /dev/mapper/o $MIB $((7 * MIB)) A)" $((7 * MIB)) "skip: the rest is left alone"
+	both_down
+}
+
+mode_preserve()
+{
+	both_up discard preserve
+	put_letter /dev/mapper/o B 0 $MIB
+	ok "preserve: a discard is taken" discard /dev/mapper/o $((MIB / 2)) $((2 * MIB))
+	is "$(not_letter /dev/mapper/s A)" 0 "preserve: the snapshot keeps everything"
+	is "$(bytes_of /dev/mapper/o $((MIB / 2)) $((2 * MIB)) '\0')" $((2 * MIB)) \
+		"preserve: all of it is passed down"
+	ok "preserve: it takes room in the store" [ "$(used_sectors s)" -ge 5120 ]
+	both_down
+}
+
+mode_none()
+{
+	both_up discard none
+	is "$(discard_limit o)" 0 "none: the origin offers no discard"
+	not_ok "none: a discard is refused" discard /dev/mapper/o 0 $MIB
+	is "$(not_letter /dev/mapper/s A)" 0 "none: the snapshot keeps everything"
+	both_down
+}
+
+no_snapshot()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	discard /dev/mapper/o 0 $MIB
+	is "$(bytes_of /dev/mapper/o 0 $MIB '\0')" $MIB "without a snapshot discards pass down"
+	dmremove o
+}
+
+snapshot_side()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8 discard_zeroes_cow
+	snap_up t "$base" "$store2" N 8
+	not_ok "a snapshot without the feature refuses discards" discard /dev/mapper/t 0 $MIB
+	put_letter /dev/mapper/s P 0 $MIB
+	ok "discard_zeroes_cow: a discard is taken" discard /dev/mapper/s $((MIB / 2)) $MIB
+	is "$(bytes_of /dev/mapper/s $((MIB / 2)) $MIB '\0')" $MIB "discard_zeroes_cow: it reads zeros"
+	discard /dev/mapper/s $((4 * MIB + 512)) 2048
+	is "$(bytes_of /dev/mapper/s $((4 * MIB)) 4096 'A\0')" 4096 \
+		"discard_zeroes_cow: part of a chunk is zeroed or left alone"
+	is "$(not_letter /dev/mapper/o A)" 0 "discard_zeroes_cow: the origin sees nothing of it"
+	is "$(not_letter /dev/mapper/t A)" 0 "nor does another snapshot"
+	dmremove s
+	snap_up s "$base" "$store" N 8 discard_zeroes_cow discard_passdown_origin
+	discard /dev/mapper/s 0 $MIB
+	is "$(bytes_of /dev/mapper/s 0 $MIB '\0')" $MIB "discard_passdown_origin: it reads zeros"
+	is "$(not_letter /dev/mapper/t A)" 0 "discard_passdown_origin: another snapshot keeps its data"
+	is "$(not_letter /dev/mapper/o 'A\0')" 0 "discard_passdown_origin: the origin has its data or zeros"
+	dmremove s
+	dmremove t
+	dmremove o
+}
+
+base=$(mkloop 8M)
+store=$(mkloop 16M)
+store2=$(mkloop 16M)
+mode_skip
+mode_skip discard skip
+mode_preserve
+mode_none
+no_snapshot
+snapshot_side

@@ -1,0 +1,68 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# A store that fills costs its snapshot, and nothing else: the origin goes on,
+# parked writes are let go, other snapshots stay whole.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+MIB=1048576
+
+plan 18
+
+write_origin()
+{
+	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=64k --iodepth=16 \
+		--filename=/dev/mapper/o --allow_file_create=0 --verify=crc32c --do_verify=1 \
+		--verify_fatal=1 --output="$TEST_TMP/fio.log" >/dev/null 2>&1 ||
+		{ cat "$TEST_TMP/fio.log" && false; }
+}
+
+read_snapshot()
+{
+	get "$1" 0 $MIB >/dev/null 2>&1
+}
+
+fill_by_origin()
+{
+	local letter=$1 word=$2
+
+	fill "$base" "$TEST_TMP/old"
+	origin_up o "$base"
+	snap_up s "$base" "$small" "$letter" 8
+	snap_up t "$base" "$large" N 32
+	ok "$letter: all writes to the origin succeed, and read back" write_origin
+	is "$(status s)" "$word" "$letter: the snapshot is $word"
+	not_ok "$letter: it cannot be read" read_snapshot /dev/mapper/s
+	not_ok "$letter: nor written" put_letter /dev/mapper/s P 0 4096 2>/dev/null
+	ok "$letter: a snapshot with room is whole" same /dev/mapper/t "$TEST_TMP/old"
+	ok "$letter: the origin goes on" write_origin
+	dmremove s
+	snap_up s "$base" "$small" "$letter" 8
+	ok "$letter: the store serves a new snapshot" read_snapshot /dev/mapper/s
+	dmremove s
+	dmremove t
+	dmremove o
+}
+
+fill_by_snapshot()
+{
+	fill "$base" "$TEST_TMP/old"
+	origin_up o "$base"
+	snap_up s "$base" "$small" N 8
+	not_ok "writes to the snapshot fail when its store is full" \
+		put_letter /dev/mapper/s P 0 $((16 * MIB)) $MIB 2>/dev/null
+	is "$(status s)" Invalid "and it is Invalid"
+	ok "the origin is as it was" same /dev/mapper/o "$TEST_TMP/old"
+	ok "and can be written" put_letter /dev/mapper/o B 0 $MIB
+	dmremove s
+	dmremove o
+}
+
+base=$(mkloop 16M)
+small=$(mkloop 4M)
+large=$(mkloop 32M)
+fill_by_origin N Invalid
+fill_by_origin NO Overflow
+fill_by_snapshot

@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# I1: no write reaches home before the old content of each chunk it touches has
+# been read there; shown from the sequence of I/O at the home device, with a slow
+# store and with stores of different chunk sizes.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+need_target delay
+[[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
+
+plan 7
+
+# Writes to home, of sectors not all of which had been read completely before.
+early_writes()
+{
+	awk '
+		$1 == "bio_complete" && $2 ~ /^R/ { for (i = 0; i < $4; i += 8) old[$3 + i] = 1 }
+		$1 == "bio_queue" && $2 ~ /^W/ && $4 {
+			for (i = 0; i < $4; i += 8)
+				if (!(($3 + i) in old)) { n++; break }
+			w++
+		}
+		END { print n + 0, w + 0 }' "$TEST_TMP/trace"
+}
+
+# $home is a dm device: its bios are its own, whatever becomes of them below.
+traced_writes()
+{
+	trace_start /dev/mapper/home bio_queue bio_complete
+	fio --name=w --ioengine=libaio --direct=1 "$@" --iodepth=16 --size=8m \
+		--filename=/dev/mapper/o --allow_file_create=0 >/dev/null 2>&1
+	trace_stop >"$TEST_TMP/trace"
+}
+
+base=$(mkloop 8M)
+store=$(mkloop 16M)
+store2=$(mkloop 16M)
+fill_letter "$base" A
+len=$(sectors "$base")
+dmcreate home "0 $len linear $base 0"
+dmcreate slow "0 $(sectors "$store") delay $store 0 0 $store 0 300"
+origin_up o /dev/mapper/home
+snap_up s /dev/mapper/home /dev/mapper/slow N 8
+snap_up t /dev/mapper/home "$store2" N 64
+
+put_letter /dev/mapper/o B 0 65536 &
+writer=$!
+sleep 0.1
+is "$(get /dev/mapper/s 0 65536 | tr -d A | wc -c)" 0 \
+	"a snapshot read right after a write, the store being slow, has the old data"
+wait "$writer"
+traced_writes --rw=randwrite --bs=4k
+read -r early all <<<"$(early_writes)"
+diag "random: $all writes at home, $early before their copy was read"
+ok "random writes came home" [ "$all" -gt 1000 ]
+# The 16 chunks written above were read before the trace began.
+ok "none of them before the copy was read" [ "$early" -le 16 ]
+is "$(not_letter /dev/mapper/s A)" 0 "the snapshot is whole"
+is "$(not_letter /dev/mapper/t A)" 0 "so is the one with larger chunks"
+dmremove s
+dmremove t
+fill_letter /dev/mapper/o A
+snap_up s /dev/mapper/home "$store" N 8
+traced_writes --rw=write --bs=1m
+read -r early all <<<"$(early_writes)"
+diag "sequential: $all writes at home, $early before their copy was read"
+is "$early" 0 "no sequential write before its copy was read"
+is "$(not_letter /dev/mapper/s A)" 0 "the snapshot is whole again"

@@ -1,0 +1,53 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# I2: what a snapshot gives out while the store is still taking the data is the
+# old data, whole; and what the store refuses in the end is never given out.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+need_target delay flakey
+
+plan 6
+
+base=$(mkloop 8M)
+store=$(mkloop 16M)
+slow="0 $(sectors "$store") delay $store 0 0 $store 0 500"
+fill_letter "$base" A
+dmcreate cow "$slow"
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow N 8
+
+# Reads in the middle of it all; each is over before the writer is.
+for ((i = 0; i < 4; i++)); do
+	put_letter /dev/mapper/o B $((i * 1048576)) 1048576 &
+	get /dev/mapper/s 0 $((4 * 1048576)) 65536 >>"$TEST_TMP/seen"
+	wait $!
+done
+is "$(tr -d A <"$TEST_TMP/seen" | wc -c)" 0 "reads while the store is slow give old data"
+is "$(not_letter /dev/mapper/s A)" 0 "and so they do when it has caught up"
+
+# A write to the snapshot, its chunk still on the way into the store.
+put_letter /dev/mapper/o B $((5 * 1048576)) 4096 &
+put_letter /dev/mapper/s P $((5 * 1048576 + 512)) 512
+wait $!
+is "$(get /dev/mapper/s $((5 * 1048576)) 4096)" \
+	"$(letters A 512)$(letters P 512)$(letters A 3072)" \
+	"a write to the snapshot finds its place in the old data"
+
+# The data is in the engine's hands when the store begins to refuse.
+put_letter /dev/mapper/o C $((6 * 1048576)) 1048576 &
+writer=$!
+dm suspend --noflush cow
+dmload cow "0 $(sectors "$store") flakey $store 0 0 1000 1 error_writes"
+dm resume cow
+ok "the store refuses: the origin's write succeeds" wait "$writer"
+whole_or_refused()
+{
+	get /dev/mapper/s $((6 * 1048576)) 1048576 >"$TEST_TMP/seen" 2>/dev/null ||
+		[[ $(status s) = Invalid ]] && [[ -z $(tr -d A <"$TEST_TMP/seen") ]]
+}
+put_letter /dev/mapper/o C $((7 * 1048576)) 4096
+ok "the snapshot is whole or Invalid" whole_or_refused
+is "$(status s)" Invalid "after one more write it is Invalid"

@@ -1,0 +1,143 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# I7: an origin makes progress with next to no memory: with the least budget of
+# the copy engine, as swap space under pressure, and with allocations failing.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+MIB=1048576
+plan 12
+
+write_all()
+{
+	fio --name=w --ioengine=libaio --direct=1 --rw="$1" --bsrange="$2" --iodepth=32 \
+		--filename=/dev/mapper/o --allow_file_create=0 --verify=crc32c \
+		--do_verify=1 --verify_fatal=1
+}
+
+both_up()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" N "$1"
+}
+
+both_down()
+{
+	dmremove s
+	dmremove o
+}
+
+# A chunk larger than the budget must still find room.
+least_budget()
+{
+	local chunk
+
+	at_exit _write "$PARAMETERS/kcopyd_budget" "$(cat "$PARAMETERS/kcopyd_budget")"
+	at_exit _write "$PARAMETERS/kcopyd_requeue" "$(cat "$PARAMETERS/kcopyd_requeue")"
+	echo 1 >"$PARAMETERS/kcopyd_budget"
+	for order in head tail; do
+		echo "$order" >"$PARAMETERS/kcopyd_requeue"
+		for chunk in 8 2048; do
+			both_up "$chunk"
+			ok "least budget, $order, chunk $chunk: writes come through" \
+				write_all randwrite 4k-512k
+			is "$(not_letter /dev/mapper/s A)" 0 \
+				"least budget, $order, chunk $chunk: the snapshot is whole"
+			both_down
+		done
+	done
+}
+
+# Files in tmpfs that exceed the group's memory go to swap, which is the origin.
+cgroup()
+{
+	mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
+	CGROUP=/sys/fs/cgroup/cowsnap-test
+	echo +memory >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null
+	mkdir -p "$CGROUP" && at_exit rmdir "$CGROUP"
+	[[ -e $CGROUP/memory.max ]] && echo 12M >"$CGROUP/memory.max"
+}
+
+fill_swap()
+{
+	echo "$BASHPID" >"$CGROUP/cgroup.procs"
+	head -c $((24 * MIB)) /dev/urandom | tee "$TEST_TMP/swapped/data" | md5sum >"$TEST_TMP/sum"
+	md5sum <"$TEST_TMP/swapped/data" >"$TEST_TMP/sum2"
+}
+
+swap()
+{
+	if ! cgroup; then
+		skip "swap on the origin: data comes back" "no memory cgroup here"
+		skip "swap on the origin: it was used" "no memory cgroup here"
+		skip "swap on the origin: the snapshot is whole" "no memory cgroup here"
+		return
+	fi
+	fill_letter "$base" A
+	origin_up o "$base"
+	mkswap /dev/mapper/o >/dev/null 2>&1
+	dd if=/dev/mapper/o of="$TEST_TMP/image" bs=1M iflag=direct status=none
+	snap_up s "$base" "$store" N 8
+	swapon /dev/mapper/o
+	at_exit _swapoff
+	mkdir "$TEST_TMP/swapped"
+	mount -t tmpfs -o size=32m tmpfs "$TEST_TMP/swapped"
+	at_exit _umount "$TEST_TMP/swapped"
+	(fill_swap)
+	ok "swap on the origin: data comes back" cmp "$TEST_TMP/sum" "$TEST_TMP/sum2"
+	ok "swap on the origin: it was used" [ "$(used_sectors s)" -gt 4096 ]
+	umount "$TEST_TMP/swapped"
+	_swapoff
+	ok "swap on the origin: the snapshot is whole" same /dev/mapper/s "$TEST_TMP/image"
+	both_down
+}
+
+_swapoff()
+{
+	grep -q "$(readlink -f /dev/mapper/o)\|/dev/mapper/o" /proc/swaps || return 0
+	swapoff /dev/mapper/o
+}
+
+# Of allocations that cannot wait, one in so many fails, everywhere.
+fail_allocations()
+{
+	local dir
+
+	for dir in failslab fail_page_alloc; do
+		echo "$1" >"/sys/kernel/debug/$dir/probability"
+		echo -1 >"/sys/kernel/debug/$dir/times"
+		echo 0 >"/sys/kernel/debug/$dir/verbose"
+		echo 1 >"/sys/kernel/debug/$dir/ignore-gfp-wait"
+		echo 0 >"/sys/kernel/debug/$dir/space"
+	done
+}
+
+failing()
+{
+	if [[ ! -d /sys/kernel/debug/failslab ]]; then
+		skip "failing allocations: the snapshot is whole or Invalid" \
+			"no fault injection in this kernel"
+		return
+	fi
+	both_up 8
+	at_exit fail_allocations 0
+	fail_allocations 10
+	write_all randwrite 4k-64k >"$TEST_TMP/fio.log" 2>&1
+	fail_allocations 0
+	ok "failing allocations: the snapshot is whole or Invalid" whole_or_invalid
+	both_down
+}
+
+whole_or_invalid()
+{
+	[[ $(status s) = Invalid || $(not_letter /dev/mapper/s A) = 0 ]]
+}
+
+base=$(mkloop 16M)
+store=$(mkloop 40M)
+least_budget
+swap
+failing

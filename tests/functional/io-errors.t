@@ -1,0 +1,199 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Errors of the disks below: the origin gets its own and no others, and goes
+# on; a snapshot that cannot be kept is Invalid, never wrong.
+
+. "$(dirname "$0")/common.sh"
+
+MIB=1048576
+len=$((16 * 2048))
+
+plan 24
+
+linear()
+{
+	echo "0 $len linear $1 0"
+}
+
+# broken DEV FROM COUNT: linear but for some sectors.
+broken()
+{
+	local end=$(($2 + $3))
+
+	printf '0 %d linear %s 0\n%d %d error\n%d %d linear %s %d\n' \
+		"$2" "$1" "$2" "$3" "$end" $((len - end)) "$1" "$end"
+}
+
+# home and store stand on devices of their own, that can be made to fail.
+all_up()
+{
+	fill "$base" "$TEST_TMP/old"
+	cp "$TEST_TMP/old" "$TEST_TMP/new"
+	dmcreate home "${1:-$(linear "$base")}"
+	dmcreate cow "${2:-0 $(sectors "$store") linear $store 0}"
+	dmcreate o "0 $len cowsnap-origin /dev/mapper/home"
+	dmcreate s "0 $len cowsnap /dev/mapper/home /dev/mapper/cow N 8"
+}
+
+all_down()
+{
+	dmremove s
+	dmremove o
+	dmremove cow
+	dmremove home
+}
+
+# break_device NAME TABLE: while everything above stays in use.
+break_device()
+{
+	dm suspend --noflush "$1" && dmload "$1" "$2" && dm resume "$1"
+}
+
+read_byte()
+{
+	get "$1" "$2" 4096
+}
+
+origin_goes_on()
+{
+	put /dev/mapper/o "$TEST_TMP/new" $((12 * MIB)) $MIB &&
+		same /dev/mapper/o "$TEST_TMP/new"
+}
+
+store_write_error()
+{
+	all_up
+	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
+	break_device cow "0 $(sectors "$store") error"
+	ok "store dead: a write that needs a copy succeeds" \
+		put /dev/mapper/o "$TEST_TMP/new" $((2 * MIB)) $((2 * MIB))
+	is "$(status s)" Invalid "store dead: the snapshot is Invalid"
+	not_ok "store dead: it cannot be read" read_byte /dev/mapper/s 0
+	ok "store dead: the origin goes on" origin_goes_on
+	break_device cow "0 $(sectors "$store") linear $store 0"
+	is "$(status s)" Invalid "store back: the snapshot stays Invalid"
+	all_down
+}
+
+# Writes fail, reads do not.
+store_refuses_writes()
+{
+	need_target_here flakey "store refuses writes: the origin's write succeeds" \
+		"store refuses writes: the snapshot is Invalid" || return
+	all_up
+	break_device cow "0 $(sectors "$store") flakey $store 0 0 1000 1 error_writes"
+	ok "store refuses writes: the origin's write succeeds" \
+		put /dev/mapper/o "$TEST_TMP/new" 4096 $MIB
+	is "$(status s)" Invalid "store refuses writes: the snapshot is Invalid"
+	all_down
+}
+
+store_read_error()
+{
+	all_up
+	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
+	break_device cow "0 $(sectors "$store") error"
+	not_ok "store unreadable: a preserved chunk gives an error" read_byte /dev/mapper/s 4096
+	ok "store unreadable: the origin goes on" origin_goes_on
+	all_down
+}
+
+home_read_error()
+{
+	all_up "$(broken "$base" 8192 8)"
+	not_ok "home unreadable: its write fails as the disk says" \
+		put_letter /dev/mapper/o B $((4 * MIB)) 4096
+	is "$(status s)" Invalid "home unreadable: the snapshot is Invalid"
+	ok "home unreadable: other writes succeed" put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
+	all_down
+}
+
+# A bad block that a write heals, as disks do: the write must get there.
+home_heals()
+{
+	need_target_here dust "a bad block: the write that heals it succeeds" \
+		"a bad block: the origin has the data" \
+		"a bad block: the snapshot is Invalid or says EIO there" || return
+	all_up "0 $len dust $base 0 512"
+	dm message home 0 addbadblock 8192 >/dev/null
+	dm message home 0 enable
+	ok "a bad block: the write that heals it succeeds" \
+		put /dev/mapper/o "$TEST_TMP/new" $((4 * MIB)) 65536
+	is "$(read_byte /dev/mapper/o $((4 * MIB)) | md5sum)" \
+		"$(dd if="$TEST_TMP/new" bs=4096 skip=1024 count=1 status=none | md5sum)" \
+		"a bad block: the origin has the data"
+	not_ok "a bad block: the snapshot is Invalid or says EIO there" \
+		read_byte /dev/mapper/s $((4 * MIB))
+	all_down
+}
+
+home_write_error()
+{
+	need_target_here flakey "home refuses writes: the write fails" \
+		"home refuses writes: the snapshot is whole" \
+		"home accepts them again: the origin goes on" || return
+	all_up
+	break_device home "0 $len flakey $base 0 0 1000 1 error_writes"
+	not_ok "home refuses writes: the write fails" put_letter /dev/mapper/o B 0 $MIB
+	ok "home refuses writes: the snapshot is whole" same /dev/mapper/s "$TEST_TMP/old"
+	break_device home "$(linear "$base")"
+	ok "home accepts them again: the origin goes on" origin_goes_on
+	all_down
+}
+
+home_dead()
+{
+	all_up
+	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
+	break_device home "0 $len error"
+	not_ok "home dead: writes fail" put_letter /dev/mapper/o B 0 4096
+	not_ok "home dead: writes that need a copy fail" put_letter /dev/mapper/o B $((8 * MIB)) 4096
+	not_ok "home dead: reads fail" read_byte /dev/mapper/o 0
+	break_device home "$(linear "$base")"
+	ok "home back: the origin goes on" origin_goes_on
+	all_down
+}
+
+# Under many writes at once; the origin's checksums are fio's.
+store_dies_under_load()
+{
+	all_up
+	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=4k-64k --iodepth=16 \
+		--filename=/dev/mapper/o --allow_file_create=0 --verify=crc32c --do_verify=1 \
+		--verify_fatal=1 >"$TEST_TMP/fio.log" 2>&1 &
+	wait_for 60 some_are_copied
+	break_device cow "0 $(sectors "$store") error"
+	ok "store dies under load: no write of the origin is lost" wait $!
+	is "$(status s)" Invalid "store dies under load: the snapshot is Invalid"
+	all_down
+}
+
+some_are_copied()
+{
+	[[ $(used_sectors s) -gt 1000 ]]
+}
+
+# need_target_here TARGET DESC...: skip these points without it.
+need_target_here()
+{
+	local target=$1 desc
+
+	have_target "$target" && return
+	shift
+	for desc; do
+		skip "$desc" "no target $target in this kernel"
+	done
+	return 1
+}
+
+base=$(mkloop 16M)
+store=$(mkloop 32M)
+store_write_error
+store_refuses_writes
+store_read_error
+home_read_error
+home_heals
+home_write_error
+home_dead
+store_dies_under_load

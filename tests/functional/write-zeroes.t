@@ -1,0 +1,51 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Write-zeroes is a write on both sides: it zeroes what it was asked to and
+# nothing else, of any alignment; old chunks of zeros take no room in the store.
+
+. "$(dirname "$0")/common.sh"
+
+MIB=1048576
+
+plan 9
+
+zero()
+{
+	blkdiscard -z -o "$2" -l "$3" "$1"
+}
+
+# The image of a device after zeros at OFFSET.
+zero_image()
+{
+	dd if=/dev/zero of="$1" bs="$3" count=1 seek="$2" oflag=seek_bytes conv=notrunc status=none
+}
+
+zero_both()
+{
+	zero "$1" "$3" "$4" && zero_image "$2" "$3" "$4"
+}
+
+base=$(mkloop 8M)
+store=$(mkloop 24M)
+fill "$base" "$TEST_TMP/old"
+cp "$TEST_TMP/old" "$TEST_TMP/new"
+cp "$TEST_TMP/old" "$TEST_TMP/private"
+origin_up o "$base"
+snap_up s "$base" "$store" N 32
+put /dev/mapper/o "$TEST_TMP/new" $MIB $MIB
+ok "zeros over chunks old and new" zero_both /dev/mapper/o "$TEST_TMP/new" $((MIB / 2)) $((2 * MIB))
+ok "zeros over parts of chunks" zero_both /dev/mapper/o "$TEST_TMP/new" $((4 * MIB + 512)) 99840
+ok "zeros at the end" zero_both /dev/mapper/o "$TEST_TMP/new" $((8 * MIB - 512)) 512
+ok "the origin has the zeros" same /dev/mapper/o "$TEST_TMP/new"
+ok "the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
+zero_both /dev/mapper/s "$TEST_TMP/private" $((MIB / 4)) $((MIB + 1536))
+zero_both /dev/mapper/s "$TEST_TMP/private" $((6 * MIB + 1024)) 512
+ok "zeros written to the snapshot are there" same /dev/mapper/s "$TEST_TMP/private"
+ok "and not on the origin" same /dev/mapper/o "$TEST_TMP/new"
+dmremove s
+zero /dev/mapper/o 0 $((8 * MIB))
+snap_up s "$base" "$store" N 32
+put_letter /dev/mapper/o B 0 $((8 * MIB)) $MIB
+is "$(not_letter /dev/mapper/s '\0')" 0 "a snapshot of zeros reads zeros after an overwrite"
+ok "old chunks of zeros take no room" [ "$(used_sectors s)" -lt 1024 ]
