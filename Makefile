@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# dm-cowsnap: see `make help`. What the module is made of is said in Kbuild.
+
+KVER ?= $(shell uname -r)
+KDIR ?= /lib/modules/$(KVER)/build
+KMAKE = $(MAKE) -C $(KDIR) M=$(CURDIR)
+
+# For `make check` KVER is one of the kernels to test, not one to build for.
+ifeq ($(origin KVER),file)
+CHECK_KVER =
+else
+CHECK_KVER = $(KVER)
+endif
+
+# W=1, C=2 and friends given on the command line reach kbuild by themselves.
+all: modules
+
+modules:
+	+$(KMAKE) modules
+
+install: modules
+	$(KMAKE) modules_install
+	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) \
+		$(shell $(MAKE) -s --no-print-directory -C $(KDIR) kernelrelease)
+
+clean:
+	$(KMAKE) clean
+
+style:
+	tests/style
+
+check:
+	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER)) $(T)
+
+check-debug:
+	tests/check -k debug $(T)
+
+demo:
+	$(if $(filter 1,$(HOST)),tests/demo,tests/vm/demo)
+
+help:
+	@echo 'make              build dm-cowsnap.ko for the running kernel'
+	@echo 'make install      install it (INSTALL_MOD_PATH= as in the kernel) and run depmod'
+	@echo 'make clean        remove what a build leaves'
+	@echo 'make style        sparse, W=1, checkpatch --strict, shellcheck; no warning allowed'
+	@echo 'make check        test in virtual machines with 6.1, 6.12 and the newest kernel'
+	@echo 'make check-debug  the same in a kernel with KASAN, lockdep and kmemleak'
+	@echo 'make demo         see it work in a virtual machine (HOST=1: on this machine)'
+	@echo
+	@echo 'KVER=VERSION      another kernel to build for; check: 6.1, 6.12, newest or a version'
+	@echo 'KDIR=DIR          the build directory of the kernel, wherever it is'
+	@echo 'T=NAME            check, check-debug: only tests/functional/NAME.t'
+
+.PHONY: all modules install clean style check check-debug demo help
