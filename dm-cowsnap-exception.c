@@ -6,13 +6,13 @@
  * snapshots of a store: an exception says "chunk C, as seen by every epoch up to
  * E and above the next older exception of C, is at this place".
  *
- *   maple tree:  chunk range ──► leaf         the whole range belongs to that leaf
+ *   maple tree:  chunk range --> leaf         the whole range belongs to that leaf
  *   leaf:        sorted, packed entries of 12 bytes, each a run of 1..64 chunks
  *
- *      group            group                 group
- *   ┌──────────┬────────┬────────┬──────────┬──────────┐
- *   │ 5+1 e3   │ 9+4 e2 │ 9+4 e3 │ 9+4 e7   │ 20+64 e7 │   (start+length epoch)
- *   └──────────┴────────┴────────┴──────────┴──────────┘
+ *      group              group               group
+ *   +--------+--------+--------+--------+----------+
+ *   | 5+1 e3 | 9+4 e2 | 9+4 e3 | 9+4 e7 | 20+64 e7 |   (start+length epoch)
+ *   +--------+--------+--------+--------+----------+
  *
  * Runs either have the same start and length (they form a group: the versions of
  * one run, by ascending epoch) or do not overlap at all. So a binary search finds
@@ -38,7 +38,7 @@
 
 /* A leaf reaches over at most this many chunks: offsets in it have 24 bits. */
 #define LEAF_SPAN_BITS	24
-#define LEAF_SPAN	(1ULL << LEAF_SPAN_BITS)
+#define LEAF_SPAN	BIT_ULL(LEAF_SPAN_BITS)
 
 /* Leaves grow in steps of this, up to LEAF_CLASSES steps; then they are split. */
 #define LEAF_STEP_BYTES	64
@@ -55,6 +55,7 @@
 struct cow_entry {
 	u32 word[3];
 };
+
 static_assert(sizeof(struct cow_entry) == 12);
 static_assert(BITS_PER_LONG == 64, "chunk numbers need a 64-bit kernel");
 

@@ -6,8 +6,8 @@
  * it (all zero?), decides where it goes, and may write it to any number of
  * places. Each origin has an engine of its own.
  *
- *     submit ──► waiting ──► reading ──► read ──► writing ──► written ──► done
- *                 needs pages   bios     ->ready    bios       pages free
+ *     submit --> waiting --> reading --> read --> writing --> written --> done
+ *                needs pages   bios     ->ready    bios      pages free
  *
  * One work item moves jobs along; it is the only context that takes a job off a
  * list. Bios ending put their job on the next list, in any context.
@@ -32,7 +32,7 @@
 #include "dm-cowsnap.h"
 
 #define ENGINE_MIN_BUDGET_KIB	16U
-#define ENGINE_MAX_BUDGET_KIB	(1U << 20)
+#define ENGINE_MAX_BUDGET_KIB	1048576U
 
 /* Under throttle, copy at most this long before looking at the share of time. */
 #define THROTTLE_SLICE_NS	(10 * NSEC_PER_MSEC)

@@ -5,16 +5,17 @@
  * All that is written to an origin passes one decision: does any live snapshot
  * still see this at home?
  *
- *      map ──► gate open? ──no──► held ──────────────┐ (a snapshot is being made)
- *               │ yes                                │
- *               ▼                                    │ thaw
- *         preserved in every store? ──yes──► home    │
- *               │ no                                 │
- *               ▼                                    │
- *         pending exceptions, bio parked on one  ◄───┤
- *               │ engine: read home, write store     │
- *               ▼                                    │
- *         in the map ──► tracked reads drained ──► decide again
+ *   +--> gate open? --no--> held (a snapshot is being made) --thaw--+
+ *   |       | yes                                                   |
+ *   |       v                                                       |
+ *   |  preserved in every store? --yes--> home                      |
+ *   |       | no                                                    |
+ *   |       v                                                       |
+ *   |  pending exceptions, bio parked on one                        |
+ *   |       | engine: read home, write store                        |
+ *   |       v                                                       |
+ *   |  in the map, tracked reads drained: bio released              |
+ *   +-------+-------------------------------------------------------+
  *
  * A bio that waits decides again when what it waited for has ended: nothing is
  * remembered about it, so whatever changed meanwhile is taken into account.
@@ -70,6 +71,7 @@ struct cow_piece {
 	struct bio bio;
 };
 
+/* The list of origins, and references on origins, stores and snapshots. */
 DEFINE_MUTEX(cow_registry_mutex);
 static LIST_HEAD(origins);
 static struct kmem_cache *pending_cache;
@@ -302,11 +304,12 @@ void cow_pending_publish(struct cow_pending *p)
 		pending_failed(p);
 	} else {
 		/*
-		 * Before the map changes: pairs with the smp_rmb() in
-		 * origin_write_is_free().
+		 * Raised before the map changes, so that a write that finds the
+		 * map changed finds this raised.
 		 */
 		p->publishing = true;
 		atomic_inc(&o->nr_publishing);
+		/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
 		smp_wmb();
 		r = cow_store_publish(p);
 		if (r == -ENOMEM)
@@ -600,7 +603,8 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 		atomic64_inc(&o->skipped_discards);
 		return finish(*part, BLK_STS_OK);
 	}
-	smp_rmb(); /* as in origin_write_is_free() */
+	/* Pairs with the smp_wmb() in cow_pending_publish(). */
+	smp_rmb();
 	if (!atomic_read(&o->nr_publishing))
 		return go_home(*part);
 	/* Let a tracked read of this place end first. */
@@ -1174,11 +1178,11 @@ struct cow_origin *cow_origin_get(struct block_device *bdev, char **error)
 
 	lockdep_assert_held(&cow_registry_mutex);
 	if (o && o->bdev != bdev) {
-		*error = cow_words("Origin %pg was replaced by another device", bdev);
+		cow_fail(error, "Origin %pg was replaced by another device", bdev);
 		return NULL;
 	}
 	if (!o && cow_store_find(bdev)) {
-		*error = cow_words("Origin %pg is in use as a store", bdev);
+		cow_fail(error, "Origin %pg is in use as a store", bdev);
 		return NULL;
 	}
 	if (!o)

@@ -345,10 +345,11 @@ static bool store_is_foreign(struct block_device *bdev, char **error)
 	bio_init(&bio, bdev, &vec, 1, REQ_OP_READ);
 	__bio_add_page(&bio, page, bdev_logical_block_size(bdev), 0);
 	if (submit_bio_wait(&bio))
-		*error = cow_words("Cannot read the store %pg: use another device", bdev);
+		cow_fail(error, "Cannot read the store %pg: use another device", bdev);
 	else if (!memcmp(page_address(page), dm_snapshot_magic, sizeof(dm_snapshot_magic)))
-		*error = cow_words("Store %pg holds a snapshot of dm-snapshot: remove that first, or zero its first 4 KiB",
-				   bdev);
+		cow_fail(error,
+			 "Store %pg holds a snapshot of dm-snapshot: remove that first, or zero its first 4 KiB",
+			 bdev);
 	else
 		foreign = false;
 	bio_uninit(&bio);
@@ -359,24 +360,28 @@ static bool store_is_foreign(struct block_device *bdev, char **error)
 static bool store_fits(struct cow_origin *origin, struct block_device *bdev,
 		       const struct cow_snap_args *args, char **error)
 {
+	unsigned int block_bytes = max(bdev_logical_block_size(origin->bdev),
+				       bdev_logical_block_size(bdev));
 	unsigned int chunk_bytes = args->chunk_sectors << SECTOR_SHIFT;
 	sector_t chunk = args->chunk_sectors;
 
-	if (chunk_bytes < bdev_logical_block_size(origin->bdev) ||
-	    chunk_bytes < bdev_logical_block_size(bdev))
-		*error = cow_words("Chunk of %u bytes is smaller than a block of %u bytes of the devices",
-				   chunk_bytes, max(bdev_logical_block_size(origin->bdev),
-						    bdev_logical_block_size(bdev)));
+	if (chunk_bytes < block_bytes)
+		cow_fail(error,
+			 "Chunk of %u bytes is smaller than a block of %u bytes of the devices",
+			 chunk_bytes, block_bytes);
 	else if (bdev_nr_sectors(bdev) < chunk)
-		*error = cow_words("Store %pg of %llu sectors is smaller than one chunk of %u",
-				   bdev, (u64)bdev_nr_sectors(bdev), args->chunk_sectors);
+		cow_fail(error,
+			 "Store %pg of %llu sectors is smaller than one chunk of %u",
+			 bdev, (u64)bdev_nr_sectors(bdev), args->chunk_sectors);
 	else if (bdev_nr_sectors(origin->bdev) / chunk >= COW_CHUNKS_MAX ||
 		 bdev_nr_sectors(bdev) / chunk >= COW_CHUNKS_MAX)
-		*error = cow_words("More than %llu chunks of %u sectors: take larger chunks",
-				   COW_CHUNKS_MAX, args->chunk_sectors);
+		cow_fail(error,
+			 "More than %llu chunks of %u sectors: take larger chunks",
+			 COW_CHUNKS_MAX, args->chunk_sectors);
 	else if (args->writable && bdev_read_only(bdev))
-		*error = cow_words("Store %pg is read-only: make it writable, or create the snapshot with -r",
-				   bdev);
+		cow_fail(error,
+			 "Store %pg is read-only: make it writable, or create the snapshot with -r",
+			 bdev);
 	else
 		return true;
 	return false;
@@ -389,7 +394,7 @@ static struct cow_store *store_create(struct cow_origin *origin,
 	struct cow_store *store;
 
 	if (cow_origin_find(bdev)) {
-		*error = cow_words("Store %pg is in use as an origin", bdev);
+		cow_fail(error, "Store %pg is in use as an origin", bdev);
 		return NULL;
 	}
 	if (!store_fits(origin, bdev, args, error) || store_is_foreign(bdev, error))
@@ -452,19 +457,23 @@ static bool store_agrees(struct cow_store *store, struct cow_origin *origin,
 			 char **error)
 {
 	if (store->origin != origin)
-		*error = cow_words("Store %pg belongs to origin %pg, not to %pg", bdev,
-				   store->origin->bdev, origin->bdev);
+		cow_fail(error,
+			 "Store %pg belongs to origin %pg, not to %pg",
+			 bdev, store->origin->bdev, origin->bdev);
 	else if (store->bdev != bdev)
-		*error = cow_words("Store %pg was replaced by another device", bdev);
+		cow_fail(error, "Store %pg was replaced by another device", bdev);
 	else if (store->persistence != args->persistence)
-		*error = cow_words("Store %pg is open as %c, the table says %c", bdev,
-				   store->persistence, args->persistence);
+		cow_fail(error,
+			 "Store %pg is open as %c, the table says %c",
+			 bdev, store->persistence, args->persistence);
 	else if (store->chunk_sectors != args->chunk_sectors)
-		*error = cow_words("Store %pg has chunks of %u sectors, the table says %u",
-				   bdev, store->chunk_sectors, args->chunk_sectors);
+		cow_fail(error,
+			 "Store %pg has chunks of %u sectors, the table says %u",
+			 bdev, store->chunk_sectors, args->chunk_sectors);
 	else if (args->writable && !store->writable)
-		*error = cow_words("Store %pg is read-only: make it writable, or use -r",
-				   bdev);
+		cow_fail(error,
+			 "Store %pg is read-only: make it writable, or use -r",
+			 bdev);
 	else
 		return true;
 	return false;
@@ -486,12 +495,14 @@ static bool snap_may_have_length(struct cow_snap *snap, sector_t nr_sectors, cha
 	if (!snap->epoch || nr_sectors == snap->nr_sectors)
 		return true;
 	if (nr_sectors < snap->nr_sectors)
-		*error = cow_words("Snapshot %u has %llu sectors, the table says %llu: it cannot shrink",
-				   snap->id, (u64)snap->nr_sectors, (u64)nr_sectors);
+		cow_fail(error,
+			 "Snapshot %u has %llu sectors, the table says %llu: it cannot shrink",
+			 snap->id, (u64)snap->nr_sectors, (u64)nr_sectors);
 	else if (snap->nr_sectors % snap->store->chunk_sectors)
-		*error = cow_words("Snapshot %u has %llu sectors, no whole number of chunks of %u: it cannot grow to %llu",
-				   snap->id, (u64)snap->nr_sectors,
-				   snap->store->chunk_sectors, (u64)nr_sectors);
+		cow_fail(error,
+			 "Snapshot %u has %llu sectors, no whole number of chunks of %u: it cannot grow to %llu",
+			 snap->id, (u64)snap->nr_sectors, snap->store->chunk_sectors,
+			 (u64)nr_sectors);
 	else
 		return true;
 	return false;

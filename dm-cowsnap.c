@@ -43,18 +43,18 @@ struct snap_target {
 /* Guards store->tables: who gets events. */
 static DEFINE_MUTEX(table_mutex);
 
-char *cow_words(const char *format, ...)
+void cow_fail(char **error, const char *format, ...)
 {
 	/* dm prints ti->error right after ctr: a few buffers in turn will do. */
 	static char words[8][192];
 	static atomic_t turn;
-	char *buffer = words[(unsigned int)atomic_inc_return(&turn) % ARRAY_SIZE(words)];
+	unsigned int i = atomic_inc_return(&turn);
 	va_list args;
 
+	*error = words[i % ARRAY_SIZE(words)];
 	va_start(args, format);
-	vscnprintf(buffer, sizeof(words[0]), format, args);
+	vscnprintf(*error, sizeof(words[0]), format, args);
 	va_end(args);
-	return buffer;
 }
 
 /* ---------------------------------------------------------------- reading tables */
@@ -63,12 +63,13 @@ static int read_number(struct dm_target *ti, const char *what, const char *word,
 		       unsigned int min, unsigned int max, unsigned int *value)
 {
 	if (!word)
-		ti->error = cow_words("%s: the number is missing", what);
+		cow_fail(&ti->error, "%s: the number is missing", what);
 	else if (kstrtouint(word, 10, value))
-		ti->error = cow_words("%s: \"%s\" is not a number", what, word);
+		cow_fail(&ti->error, "%s: \"%s\" is not a number", what, word);
 	else if (*value < min || *value > max)
-		ti->error = cow_words("%s: %u is not between %u and %u", what, *value,
-				      min, max);
+		cow_fail(&ti->error,
+			 "%s: %u is not between %u and %u",
+			 what, *value, min, max);
 	else
 		return 0;
 	return -EINVAL;
@@ -86,8 +87,9 @@ static int read_feature_count(struct dm_target *ti, struct dm_arg_set *as)
 	if (r)
 		return r;
 	if (count != as->argc) {
-		ti->error = cow_words("Number of features is %u, but %u words follow",
-				      count, as->argc);
+		cow_fail(&ti->error,
+			 "Number of features is %u, but %u words follow",
+			 count, as->argc);
 		return -EINVAL;
 	}
 	return 0;
@@ -99,19 +101,23 @@ static int open_device(struct dm_target *ti, const char *path, blk_mode_t mode,
 	int r = dm_get_device(ti, path, mode, dev);
 
 	if (r == -EBUSY)
-		ti->error = cow_words("Device %s is in use: unmount it, or free its partitions", path);
+		cow_fail(&ti->error,
+			 "Device %s is in use: unmount it, or free its partitions",
+			 path);
 	else if (r == -EACCES || r == -EROFS || r == -EPERM)
-		ti->error = cow_words("Device %s is read-only: make it writable, or use -r", path);
+		cow_fail(&ti->error,
+			 "Device %s is read-only: make it writable, or use -r",
+			 path);
 	else if (r == -ENODEV || r == -ENXIO || r == -ENOENT || r == -EINVAL)
-		ti->error = cow_words("Device %s does not exist", path);
+		cow_fail(&ti->error, "Device %s does not exist", path);
 	else if (r)
-		ti->error = cow_words("Device %s cannot be opened (error %d)", path, r);
+		cow_fail(&ti->error, "Device %s cannot be opened (error %d)", path, r);
 	return r;
 }
 
 static int refuse_feature(struct dm_target *ti, const char *word)
 {
-	ti->error = cow_words("Unknown feature \"%s\"", word);
+	cow_fail(&ti->error, "Unknown feature \"%s\"", word);
 	return -EINVAL;
 }
 
@@ -130,7 +136,9 @@ static int origin_read_discard(struct dm_target *ti, struct dm_arg_set *as,
 	int i = match_string(discard_words, ARRAY_SIZE(discard_words), word);
 
 	if (i < 0) {
-		ti->error = cow_words("discard: \"%s\" is none of skip, preserve, none", word);
+		cow_fail(&ti->error,
+			 "discard: \"%s\" is none of skip, preserve, none",
+			 word);
 		return -EINVAL;
 	}
 	ot->discard = i;
@@ -249,8 +257,9 @@ static void emit_copy_stats(struct cow_origin *o, char *result, unsigned int max
 	unsigned int sz = *size;
 
 	cow_engine_read_stats(o->engine, &stats);
-	DMEMIT(" copies %llu read_sectors %llu written_sectors %llu page_waits %llu pauses %llu throttle %u",
-	       stats.jobs, stats.read_sectors, stats.written_sectors, stats.page_waits,
+	DMEMIT(" copies %llu read_sectors %llu written_sectors %llu", stats.jobs,
+	       stats.read_sectors, stats.written_sectors);
+	DMEMIT(" page_waits %llu pauses %llu throttle %u", stats.page_waits,
 	       stats.throttled, cow_engine_throttle(o->engine));
 	*size = sz;
 }
@@ -283,8 +292,9 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 	switch (type) {
 	case STATUSTYPE_INFO:
 		origin_counts(o, &nr_stores, &nr_snaps);
-		DMEMIT("stores %u snapshots %u held %lld parked %lld skipped_discards %lld",
-		       nr_stores, nr_snaps, atomic64_read(&o->held_writes),
+		DMEMIT("stores %u snapshots %u held %lld", nr_stores, nr_snaps,
+		       atomic64_read(&o->held_writes));
+		DMEMIT(" parked %lld skipped_discards %lld",
 		       atomic64_read(&o->parked_writes),
 		       atomic64_read(&o->skipped_discards));
 		emit_copy_stats(o, result, maxlen, &sz);
@@ -301,8 +311,8 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 	}
 }
 
-static int origin_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn,
-				  void *data)
+static int origin_iterate_devices(struct dm_target *ti,
+				  iterate_devices_callout_fn fn, void *data)
 {
 	struct origin_target *ot = ti->private;
 
@@ -375,12 +385,13 @@ static int snap_read_persistence(struct dm_target *ti, const char *word,
 				 struct cow_snap_args *args)
 {
 	if (!strcmp(word, "P") || !strcmp(word, "PO")) {
-		ti->error = cow_words("Persistence \"%s\": this version keeps transient stores only, N or NO",
-				      word);
+		cow_fail(&ti->error,
+			 "Persistence \"%s\": this version keeps transient stores only, N or NO",
+			 word);
 		return -EINVAL;
 	}
 	if (strcmp(word, "N") && strcmp(word, "NO")) {
-		ti->error = cow_words("Persistence \"%s\" is none of P, N, PO, NO", word);
+		cow_fail(&ti->error, "Persistence \"%s\" is none of P, N, PO, NO", word);
 		return -EINVAL;
 	}
 	args->persistence = word[0];
@@ -395,8 +406,9 @@ static int snap_read_chunk(struct dm_target *ti, const char *word,
 			    &args->chunk_sectors);
 
 	if (!r && !is_power_of_2(args->chunk_sectors)) {
-		ti->error = cow_words("Chunk size: %u is not a power of two sectors",
-				      args->chunk_sectors);
+		cow_fail(&ti->error,
+			 "Chunk size: %u is not a power of two sectors",
+			 args->chunk_sectors);
 		r = -EINVAL;
 	}
 	return r;
@@ -468,13 +480,13 @@ static int snap_open(struct dm_target *ti, struct snap_target *st, const char *o
 		goto put_origin;
 	r = -EINVAL;
 	if (st->origin_dev->bdev == st->store_dev->bdev) {
-		ti->error = cow_words("Origin and store are the same device %s", store);
+		cow_fail(&ti->error, "Origin and store are the same device %s", store);
 		goto put_store;
 	}
 	if (ti->len > bdev_nr_sectors(st->origin_dev->bdev)) {
-		ti->error = cow_words("Snapshot of %llu sectors is longer than origin %s of %llu",
-				      (u64)ti->len, origin,
-				      (u64)bdev_nr_sectors(st->origin_dev->bdev));
+		cow_fail(&ti->error,
+			 "Snapshot of %llu sectors is longer than origin %s of %llu",
+			 (u64)ti->len, origin, (u64)bdev_nr_sectors(st->origin_dev->bdev));
 		goto put_store;
 	}
 	return 0;
@@ -498,10 +510,13 @@ static bool snap_id_is_right(struct snap_target *st, struct cow_snap_args *args,
 		list_for_each_entry(snap, &store->snaps, node)
 			exists |= snap->id == args->id;
 	if (exists && st->create)
-		*error = cow_words("Snapshot %u exists already: leave out \"create\"", args->id);
+		cow_fail(error,
+			 "Snapshot %u exists already: leave out \"create\"",
+			 args->id);
 	else if (!exists && !st->create && (store || args->id))
-		*error = cow_words("Snapshot %u does not exist: add \"create\" to make it",
-				   args->id);
+		cow_fail(error,
+			 "Snapshot %u does not exist: add \"create\" to make it",
+			 args->id);
 	else
 		return true;
 	return false;
@@ -543,7 +558,8 @@ static int snap_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	int r = -EINVAL;
 
 	if (argc < 4) {
-		ti->error = "cowsnap needs <origin_dev> <store_dev> <N|NO> <chunk_sectors> [<#features> <feature>...]";
+		ti->error =
+			"cowsnap needs <origin_dev> <store_dev> <N|NO> <chunk_sectors> [<#features>...]";
 		return r;
 	}
 	st = kzalloc(sizeof(*st), GFP_KERNEL);
@@ -640,11 +656,12 @@ static void snap_emit_info(struct snap_target *st, char *result, unsigned int ma
 		break;
 	}
 	spin_lock(&st->origin->lock);
-	DMEMIT("%llu/%llu 0 id %u epoch %u exceptions %llu copied %llu zero %llu pending %u memory %llu",
-	       (u64)cow_chunk_to_sector(store, store->used_chunks),
-	       (u64)cow_chunk_to_sector(store, store->nr_chunks),
-	       snap->id, snap->epoch, store->map.nr_chunks, store->copied_chunks,
-	       store->zero_chunks, store->nr_pendings, store->map.nr_bytes);
+	DMEMIT("%llu/%llu 0", (u64)cow_chunk_to_sector(store, store->used_chunks),
+	       (u64)cow_chunk_to_sector(store, store->nr_chunks));
+	DMEMIT(" id %u epoch %u exceptions %llu copied %llu zero %llu", snap->id,
+	       snap->epoch, store->map.nr_chunks, store->copied_chunks,
+	       store->zero_chunks);
+	DMEMIT(" pending %u memory %llu", store->nr_pendings, store->map.nr_bytes);
 	spin_unlock(&st->origin->lock);
 	emit_copy_stats(st->origin, result, maxlen, &sz);
 }

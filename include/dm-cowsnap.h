@@ -37,8 +37,8 @@
 
 #define DM_MSG_PREFIX "cowsnap"
 
-/* Words for ti->error with values in them. Context: any that may sleep. */
-__printf(1, 2) char *cow_words(const char *format, ...);
+/* Words for ti->error, with values in them. Context: any. */
+__printf(2, 3) void cow_fail(char **error, const char *format, ...);
 
 /* Largest chunk, in sectors (8 MiB), and so the least room of the copy engine. */
 #define COW_MAX_CHUNK_SECTORS	16384U
@@ -78,7 +78,7 @@ static inline bool cow_kind_has_place(enum cow_kind kind)
 #define COW_EPOCH_MAX	((1U << 28) - 2)
 
 /* Highest number of chunks an origin or a store can have: 36 bits. */
-#define COW_CHUNKS_MAX	(1ULL << 36)
+#define COW_CHUNKS_MAX	BIT_ULL(36)
 
 struct cow_map {
 	struct maple_tree leaves;	/* first chunk .. last chunk -> struct cow_leaf */
@@ -415,12 +415,12 @@ struct cow_origin {
 	/* Writes on their way home; killed while a snapshot is being created. */
 	struct percpu_ref gate;
 	struct completion writes_drained;
-	struct mutex admin;
+	struct mutex admin;		/* one creation, growth or close at a time */
 
 	struct list_head stores;	/* RCU; changed under lock */
 	struct list_head all_stores;	/* with those not live yet; registry_mutex */
 
-	spinlock_t lock;
+	spinlock_t lock;		/* what follows, and stores' pendings and room */
 	bool holding;			/* the gate is shut: writes go to held */
 	struct list_head held;		/* struct cow_bio */
 	struct list_head deferred;	/* no memory just now: tried when some frees */
