@@ -15,26 +15,24 @@ plan $((${#CHUNKS[@]} * 9))
 # Each size at a place of its own: on a chunk's border, and 512 bytes off it.
 write_all_sizes()
 {
-	local dev=$1 image=$2 at=$3 size
+	local at=$3 size writes=()
 
 	for size in "${SIZES[@]}"; do
-		put "$dev" "$image" "$at" "$size" || return
+		writes+=("$at" "$size")
 		at=$((at + size + 512))
 	done
+	put "$1" "$2" "${writes[@]}"
 }
 
 write_ends()
 {
-	local dev=$1 image=$2
-
-	put "$dev" "$image" 0 512 &&
-		put "$dev" "$image" $((LENGTH - 512)) 512 &&
-		put "$dev" "$image" $((LENGTH - 40 * 512 - 4096)) $((4096 + 40 * 512))
+	put "$1" "$2" 0 512 $((LENGTH - 512)) 512 \
+		$((LENGTH - 40 * 512 - 4096)) $((4096 + 40 * 512))
 }
 
 write_past_end()
 {
-	put "$1" /dev/null "$LENGTH" 512 2>/dev/null
+	put "$1" - "$LENGTH" 512
 }
 
 # Through the page cache, in pieces that are no multiple of anything.

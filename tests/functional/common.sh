@@ -54,13 +54,47 @@ snap_up()
 	dmcreate "$name" "$(snap_table "$@")"
 }
 
-# fill DEV: random data all over it, and the same in the file DEV's image is
-# to be compared with. fill_letter DEV LETTER: one letter all over it.
+# The tools are built beforehand where the checkout can be written, else here,
+# once for all tests of a machine.
+tools()
+{
+	local dir
+
+	for dir in "$TESTS_DIR/model" "${TMPDIR:-/tmp}/cowsnap-tools"; do
+		if [[ $dir/cowio -nt $TESTS_DIR/model/cowio.c &&
+			$dir/cowmodel -nt $TESTS_DIR/model/model.h ]]; then
+			echo "$dir"
+			return
+		fi
+	done
+	rm -rf "$dir"
+	cp -r "$TESTS_DIR/model" "$dir" && make -C "$dir" clean all >&2 && echo "$dir"
+}
+
+TOOLS=$(tools 2>"$TEST_TMP/out") || bail_out "the tools do not build: $(<"$TEST_TMP/out")"
+
+# fill DEV IMAGE: random data all over the device, and the same in a file that it
+# can be compared with. fill_letter DEV LETTER: one letter all over it.
 fill()
 {
-	dd if=/dev/urandom of="$2" bs=1M count=$(($(sectors "$1") * 512)) \
-		iflag=count_bytes,fullblock status=none
-	dd if="$2" of="$1" bs=1M oflag=direct conv=nocreat,notrunc status=none
+	"$TOOLS/cowio" fill "$1" "$2"
+}
+
+fill_letter()
+{
+	"$TOOLS/cowio" letter "$1" "$2"
+}
+
+# put DEV IMAGE [OFFSET BYTES]...: random data to both, each pair one write.
+put()
+{
+	"$TOOLS/cowio" put "$@"
+}
+
+# put_letter DEV LETTER OFFSET BYTES [BYTES_A_WRITE]
+put_letter()
+{
+	"$TOOLS/cowio" letter "$@"
 }
 
 letters()
@@ -68,46 +102,28 @@ letters()
 	head -c "$2" /dev/zero | tr '\0' "$1"
 }
 
-fill_letter()
-{
-	letters "$2" $(($(sectors "$1") * 512)) |
-		dd of="$1" bs=1M iflag=fullblock oflag=direct conv=nocreat,notrunc status=none
-}
-
-# put DEV IMAGE OFFSET BYTES: one write of random data, to the file too.
-put()
-{
-	head -c "$4" /dev/urandom >"$TEST_TMP/put"
-	dd if="$TEST_TMP/put" of="$1" bs="$4" count=1 seek="$3" iflag=fullblock \
-		oflag=direct,seek_bytes conv=nocreat,notrunc status=none &&
-		dd if="$TEST_TMP/put" of="$2" bs="$4" count=1 seek="$3" iflag=fullblock \
-			oflag=seek_bytes conv=notrunc status=none
-}
-
-# put_letter DEV LETTER OFFSET BYTES [BYTES_A_WRITE]
-put_letter()
-{
-	letters "$2" "$4" | dd of="$1" bs="${5:-$4}" seek="$3" iflag=fullblock \
-		oflag=direct,seek_bytes conv=nocreat,notrunc status=none
-}
-
 # get DEV OFFSET BYTES [BYTES_A_READ]: to stdout.
 get()
 {
-	dd if="$1" bs="${4:-$3}" skip="$2" count="$3" \
-		iflag=direct,skip_bytes,count_bytes status=none
+	"$TOOLS/cowio" get "$@"
 }
 
-# same DEV IMAGE: every byte, read past the page cache.
+# same DEV IMAGE: every byte. image DEV IMAGE: the device as it is now.
 same()
 {
-	dd if="$1" bs=1M iflag=direct status=none | cmp -s - "$2"
+	"$TOOLS/cowio" same "$1" "$2"
 }
 
-# not_letter DEV LETTER: how many bytes are something else.
+image()
+{
+	"$TOOLS/cowio" image "$1" "$2"
+}
+
+# not_letter DEV LETTERS [OFFSET BYTES]: how many bytes are none of these; the
+# letter 0 stands for the byte 0. Words, not a number, if it cannot be read.
 not_letter()
 {
-	dd if="$1" bs=1M iflag=direct status=none | tr -d "$2" | wc -c
+	"$TOOLS/cowio" not "$@"
 }
 
 # status NAME: the line without start, length and target.

@@ -33,11 +33,6 @@ discard_limit()
 	cat "/sys/block/$(basename "$(readlink -f "/dev/mapper/$1")")/queue/discard_max_bytes"
 }
 
-bytes_of()
-{
-	get "$1" "$2" "$3" | tr -cd "$4" | wc -c
-}
-
 mode_skip()
 {
 	local used
@@ -48,8 +43,8 @@ mode_skip()
 	ok "skip${*:+ as said}: a discard of the whole origin is taken" discard /dev/mapper/o 0 $((8 * MIB))
 	is "$(used_sectors s)" "$used" "skip: it takes no room in the store"
 	is "$(not_letter /dev/mapper/s A)" 0 "skip: the snapshot keeps everything"
-	is "$(bytes_of /dev/mapper/o 0 $MIB '\0')" $MIB "skip: what was preserved is passed down"
-	is "$(bytes_of /dev/mapper/o $MIB $((7 * MIB)) A)" $((7 * MIB)) "skip: the rest is left alone"
+	is "$(not_letter /dev/mapper/o 0 0 $MIB)" 0 "skip: what was preserved is passed down"
+	is "$(not_letter /dev/mapper/o A $MIB $((7 * MIB)))" 0 "skip: the rest is left alone"
 	both_down
 }
 
@@ -59,7 +54,7 @@ mode_preserve()
 	put_letter /dev/mapper/o B 0 $MIB
 	ok "preserve: a discard is taken" discard /dev/mapper/o $((MIB / 2)) $((2 * MIB))
 	is "$(not_letter /dev/mapper/s A)" 0 "preserve: the snapshot keeps everything"
-	is "$(bytes_of /dev/mapper/o $((MIB / 2)) $((2 * MIB)) '\0')" $((2 * MIB)) \
+	is "$(not_letter /dev/mapper/o 0 $((MIB / 2)) $((2 * MIB)))" 0 \
 		"preserve: all of it is passed down"
 	ok "preserve: it takes room in the store" [ "$(used_sectors s)" -ge 5120 ]
 	both_down
@@ -79,7 +74,7 @@ no_snapshot()
 	fill_letter "$base" A
 	origin_up o "$base"
 	discard /dev/mapper/o 0 $MIB
-	is "$(bytes_of /dev/mapper/o 0 $MIB '\0')" $MIB "without a snapshot discards pass down"
+	is "$(not_letter /dev/mapper/o 0 0 $MIB)" 0 "without a snapshot discards pass down"
 	dmremove o
 }
 
@@ -92,18 +87,18 @@ snapshot_side()
 	not_ok "a snapshot without the feature refuses discards" discard /dev/mapper/t 0 $MIB
 	put_letter /dev/mapper/s P 0 $MIB
 	ok "discard_zeroes_cow: a discard is taken" discard /dev/mapper/s $((MIB / 2)) $MIB
-	is "$(bytes_of /dev/mapper/s $((MIB / 2)) $MIB '\0')" $MIB "discard_zeroes_cow: it reads zeros"
+	is "$(not_letter /dev/mapper/s 0 $((MIB / 2)) $MIB)" 0 "discard_zeroes_cow: it reads zeros"
 	discard /dev/mapper/s $((4 * MIB + 512)) 2048
-	is "$(bytes_of /dev/mapper/s $((4 * MIB)) 4096 'A\0')" 4096 \
+	is "$(not_letter /dev/mapper/s A0 $((4 * MIB)) 4096)" 0 \
 		"discard_zeroes_cow: part of a chunk is zeroed or left alone"
 	is "$(not_letter /dev/mapper/o A)" 0 "discard_zeroes_cow: the origin sees nothing of it"
 	is "$(not_letter /dev/mapper/t A)" 0 "nor does another snapshot"
 	dmremove s
 	snap_up s "$base" "$store" N 8 discard_zeroes_cow discard_passdown_origin
 	discard /dev/mapper/s 0 $MIB
-	is "$(bytes_of /dev/mapper/s 0 $MIB '\0')" $MIB "discard_passdown_origin: it reads zeros"
+	is "$(not_letter /dev/mapper/s 0 0 $MIB)" 0 "discard_passdown_origin: it reads zeros"
 	is "$(not_letter /dev/mapper/t A)" 0 "discard_passdown_origin: another snapshot keeps its data"
-	is "$(not_letter /dev/mapper/o 'A\0')" 0 "discard_passdown_origin: the origin has its data or zeros"
+	is "$(not_letter /dev/mapper/o A0)" 0 "discard_passdown_origin: the origin has its data or zeros"
 	dmremove s
 	dmremove t
 	dmremove o

@@ -61,7 +61,7 @@ blocks()
 	export BLOCK=$2 SIZE=8m
 	TARGET=/dev/mapper/o ok "$words: the origin verifies" run_fio blocks
 	ok "$words: the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
-	dd if=/dev/mapper/o of="$TEST_TMP/new" bs=1M iflag=direct status=none
+	image /dev/mapper/o "$TEST_TMP/new"
 	TARGET=/dev/mapper/s ok "$words: the snapshot verifies" run_fio blocks
 	ok "$words: the origin saw nothing of it" same /dev/mapper/o "$TEST_TMP/new"
 	dmremove s

@@ -68,7 +68,7 @@ flushes()
 	ok "so does one to a chunk already preserved" \
 		[ "$(count '^bio_queue \(F\|W[A-Z]*F\)')" -ge 1 ]
 	is "$(not_letter /dev/mapper/s A)" 0 "the snapshot is whole"
-	dd if=/dev/mapper/s of="$TEST_TMP/private" bs=1M iflag=direct status=none
+	image /dev/mapper/s "$TEST_TMP/private"
 	ok "fsync of the snapshot succeeds" fsync_snapshot
 	ok "and what was written before is there" same /dev/mapper/s "$TEST_TMP/private"
 	dmremove s

@@ -35,7 +35,7 @@ fill_by_origin()
 	ok "$letter: all writes to the origin succeed, and read back" write_origin
 	is "$(status s)" "$word" "$letter: the snapshot is $word"
 	not_ok "$letter: it cannot be read" read_snapshot /dev/mapper/s
-	not_ok "$letter: nor written" put_letter /dev/mapper/s P 0 4096 2>/dev/null
+	not_ok "$letter: nor written" put_letter /dev/mapper/s P 0 4096
 	ok "$letter: a snapshot with room is whole" same /dev/mapper/t "$TEST_TMP/old"
 	ok "$letter: the origin goes on" write_origin
 	dmremove s
@@ -52,7 +52,7 @@ fill_by_snapshot()
 	origin_up o "$base"
 	snap_up s "$base" "$small" N 8
 	not_ok "writes to the snapshot fail when its store is full" \
-		put_letter /dev/mapper/s P 0 $((16 * MIB)) $MIB 2>/dev/null
+		put_letter /dev/mapper/s P 0 $((16 * MIB)) $MIB
 	is "$(status s)" Invalid "and it is Invalid"
 	ok "the origin is as it was" same /dev/mapper/o "$TEST_TMP/old"
 	ok "and can be written" put_letter /dev/mapper/o B 0 $MIB

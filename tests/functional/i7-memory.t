@@ -79,7 +79,7 @@ swap()
 	fill_letter "$base" A
 	origin_up o "$base"
 	mkswap /dev/mapper/o >/dev/null 2>&1
-	dd if=/dev/mapper/o of="$TEST_TMP/image" bs=1M iflag=direct status=none
+	image /dev/mapper/o "$TEST_TMP/image"
 	snap_up s "$base" "$store" N 8
 	swapon /dev/mapper/o
 	at_exit _swapoff

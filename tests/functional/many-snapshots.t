@@ -17,9 +17,8 @@ change_origin()
 {
 	local round=$1
 
-	put /dev/mapper/o "$TEST_TMP/now" $((round * 3 * MIB)) $((2 * MIB + 512)) &&
-		put /dev/mapper/o "$TEST_TMP/now" $((round * 4096)) 4096 &&
-		put /dev/mapper/o "$TEST_TMP/now" $((round * MIB + 12800)) 66048
+	put /dev/mapper/o "$TEST_TMP/now" $((round * 3 * MIB)) $((2 * MIB + 512)) \
+		$((round * 4096)) 4096 $((round * MIB + 12800)) 66048
 }
 
 take_snapshots()

@@ -6,16 +6,8 @@
 
 . "$(dirname "$0")/common.sh"
 
-MODEL=$TESTS_DIR/model/cowmodel
 OPS=$(scaled 3000)
 
-# Built beforehand where the checkout can be written, else here.
-if [[ ! -x $MODEL ]]; then
-	need cc make
-	cp -r "$TESTS_DIR/model" "$TEST_TMP/model"
-	make -C "$TEST_TMP/model" >/dev/null || bail_out "the model checker does not build"
-	MODEL=$TEST_TMP/model/cowmodel
-fi
 plan 5
 
 # model WORDS ARGS...: one point; what it prints is shown.
@@ -24,7 +16,7 @@ model()
 	local words=$1 rc=0
 
 	shift
-	"$MODEL" --ops "$OPS" ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" >"$TEST_TMP/model.log" 2>&1 || rc=$?
+	"$TOOLS/cowmodel" --ops "$OPS" ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" >"$TEST_TMP/model.log" 2>&1 || rc=$?
 	tail -n 120 "$TEST_TMP/model.log" | sed 's/^# //' | diag
 	is "$rc" 0 "$words"
 	for name in $(dmsetup ls | sed -n 's/^\(cowmodel-[^\t]*\).*/\1/p' | sort -r); do
