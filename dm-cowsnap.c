@@ -276,7 +276,8 @@ static void origin_counts(struct cow_origin *o, unsigned int *nr_stores,
 	list_for_each_entry(store, &o->stores, node) {
 		(*nr_stores)++;
 		list_for_each_entry(snap, &store->snaps, node)
-			*nr_snaps += snap->state == COW_SNAP_LIVE;
+			if (snap->state == COW_SNAP_LIVE)
+				(*nr_snaps)++;
 	}
 	spin_unlock(&o->lock);
 }
@@ -559,7 +560,7 @@ static int snap_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 
 	if (argc < 4) {
 		ti->error =
-			"cowsnap needs <origin_dev> <store_dev> <N|NO> <chunk_sectors> [<#features>...]";
+			"cowsnap needs <origin_dev> <store_dev> <N|NO> <chunk_sectors>";
 		return r;
 	}
 	st = kzalloc(sizeof(*st), GFP_KERNEL);
