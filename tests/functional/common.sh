@@ -14,6 +14,12 @@ TESTS_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck disable=SC2034  # for the tests
 PARAMETERS=/sys/module/dm_cowsnap/parameters
 
+# sysfs DEV: its directory there.
+sysfs()
+{
+	stat -L -c /sys/dev/block/%Hr:%Lr "$1"
+}
+
 # block_bytes DEV: its logical sector, the least O_DIRECT can do.
 block_bytes()
 {
@@ -60,7 +66,8 @@ tools()
 {
 	local dir
 
-	for dir in "$TESTS_DIR/model" "${TMPDIR:-/tmp}/cowsnap-tools"; do
+	for dir in "$(dirname "${COWSNAP_KO:-/none}")/tests/model" "$TESTS_DIR/model" \
+		"${TMPDIR:-/tmp}/cowsnap-tools"; do
 		if [[ $dir/cowio -nt $TESTS_DIR/model/cowio.c &&
 			$dir/cowmodel -nt $TESTS_DIR/model/model.h ]]; then
 			echo "$dir"
@@ -146,7 +153,7 @@ key_of()
 # reads_in_flight NAME: of a device, as the kernel counts them.
 reads_in_flight()
 {
-	awk '{ print $1 }' "/sys/block/$(basename "$(readlink -f "/dev/mapper/$1")")/inflight"
+	awk '{ print $1 }' "$(sysfs "/dev/mapper/$1")/inflight"
 }
 
 # mkscsi PARAMETER...: a disk of scsi_debug; prints its path.

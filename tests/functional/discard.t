@@ -30,7 +30,7 @@ discard()
 
 discard_limit()
 {
-	cat "/sys/block/$(basename "$(readlink -f "/dev/mapper/$1")")/queue/discard_max_bytes"
+	cat "$(sysfs "/dev/mapper/$1")/queue/discard_max_bytes"
 }
 
 mode_skip()

@@ -51,7 +51,7 @@ fsync_snapshot()
 # has_fua DEV
 has_fua()
 {
-	[[ $(cat "/sys/block/$(basename "$(readlink -f "$1")")/queue/fua") = 1 ]]
+	[[ $(cat "$(sysfs "$1")/queue/fua") = 1 ]]
 }
 
 flushes()

@@ -51,7 +51,7 @@ try()
 
 readers_run()
 {
-	[[ $(awk '{ print $1 }' "/sys/block/$(basename "$(readlink -f /dev/mapper/s)")/stat") -gt 100 ]]
+	[[ $(awk '{ print $1 }' "$(sysfs /dev/mapper/s)/stat") -gt 100 ]]
 }
 
 no_mismatch()

@@ -43,7 +43,7 @@ load_start()
 
 load_runs()
 {
-	[[ $(awk '{ print $1 + $5 }' "/sys/block/$(basename "$(readlink -f "/dev/mapper/$1")")/stat") -gt 200 ]]
+	[[ $(awk '{ print $1 + $5 }' "$(sysfs "/dev/mapper/$1")/stat") -gt 200 ]]
 }
 
 load_stop()

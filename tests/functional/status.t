@@ -33,13 +33,13 @@ is "$(used_sectors s)" $((before + 8)) "one chunk preserved, one chunk used"
 put_letter /dev/mapper/o B 0 4096
 is "$(used_sectors s)" $((before + 8)) "written again, none more"
 put_letter /dev/mapper/o B 6144 4096
-is "$(used_sectors s)" $((before + 16)) "a write across a border: its new chunk"
+is "$(used_sectors s)" $((before + 24)) "a write across a border: two"
 put_letter /dev/mapper/o B $MIB $MIB
-is "$(used_sectors s)" $((before + 16 + 2048)) "1 MiB: as many sectors"
+is "$(used_sectors s)" $((before + 24 + 2048)) "1 MiB: as many sectors"
 get /dev/mapper/s 0 $((8 * MIB)) $MIB >/dev/null
-is "$(used_sectors s)" $((before + 16 + 2048)) "reading takes nothing"
+is "$(used_sectors s)" $((before + 24 + 2048)) "reading takes nothing"
 put_letter /dev/mapper/s P $((8 * MIB)) 4096
-is "$(used_sectors s)" $((before + 24 + 2048)) "a write to the snapshot takes a chunk"
+is "$(used_sectors s)" $((before + 32 + 2048)) "a write to the snapshot takes a chunk"
 is "$(status s | tr ' ' '\n' | tail -n +3 | awk 'NR % 2' | sort | uniq -d)" "" "no key twice"
 like "$(dmsetup table s)" '^0 32768 cowsnap [0-9]+:[0-9]+ [0-9]+:[0-9]+ N 8' "the table of a snapshot"
 like "$(dmsetup table o)" '^0 32768 cowsnap-origin [0-9]+:[0-9]+( |$)' "the table of an origin"
