@@ -257,6 +257,7 @@ static void pending_release(struct cow_pending *p)
 	struct cow_store *store = p->store;
 	struct cow_origin *o = store->origin;
 	struct cow_bio *carrier = p->carrier;
+	bool refuse = p->status && cow_kind_is_private(p->kind);
 	struct cow_bio *cb, *next;
 	LIST_HEAD(parked);
 
@@ -280,14 +281,17 @@ static void pending_release(struct cow_pending *p)
 	}
 	list_for_each_entry_safe(cb, next, &parked, node) {
 		list_del_init(&cb->node);
-		bio_run(cb);
+		if (refuse && cb->snap)
+			finish(cb, BLK_STS_IOERR);
+		else
+			bio_run(cb);
 	}
 }
 
 static void pending_failed(struct cow_pending *p)
 {
 	/* A snapshot's own write fails alone: nothing old is lost with it. */
-	if (p->mode == COW_BY_BIO)
+	if (cow_kind_is_private(p->kind))
 		return;
 	cow_store_invalidate(p->store, COW_SNAP_INVALID,
 			     p->job.read_status ? "old data could not be read" :

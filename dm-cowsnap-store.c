@@ -232,7 +232,11 @@ static struct cow_live *live_alloc(struct cow_store *store)
 	return live;
 }
 
-/* Fill @live with the epochs of all that live; swap it in. Frees it if none do. */
+/*
+ * Fill @live with the epochs of all that live; swap it in. Frees it if none do.
+ * Without one (no memory) an epoch that is gone goes on being served, which costs
+ * copies that nobody reads, until the last has gone.
+ */
 static void live_replace(struct cow_store *store, struct cow_live *live)
 {
 	struct cow_live *old;
@@ -245,12 +249,15 @@ static void live_replace(struct cow_store *store, struct cow_live *live)
 
 		if (snap->state != COW_SNAP_LIVE)
 			continue;
+		if (!live)
+			return;
 		for (; i && live->epoch[i - 1] > snap->epoch; i--)
 			live->epoch[i] = live->epoch[i - 1];
 		live->epoch[i] = snap->epoch;
 		nr++;
 	}
-	live->nr = nr;
+	if (live)
+		live->nr = nr;
 	if (!nr) {
 		kfree(live);
 		live = NULL;
@@ -566,11 +573,7 @@ void cow_snap_put(struct cow_snap *snap)
 	live = live_alloc(store);
 	spin_lock(&store->origin->lock);
 	list_del(&snap->node);
-	if (live)
-		live_replace(store, live);
-	else
-		__cow_store_invalidate(store, COW_SNAP_INVALID,
-				       "no memory for the list of those that stay");
+	live_replace(store, live);
 	spin_unlock(&store->origin->lock);
 	mutex_unlock(&store->origin->admin);
 	kfree(snap);
