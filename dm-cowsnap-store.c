@@ -374,8 +374,8 @@ static bool store_fits(struct cow_origin *origin, struct block_device *bdev,
 
 	if (chunk_bytes < block_bytes)
 		cow_fail(error,
-			 "Chunk of %u bytes is smaller than a block of %u bytes of the devices",
-			 chunk_bytes, block_bytes);
+			 "Chunk of %u sectors is smaller than a block of %u of the devices",
+			 args->chunk_sectors, block_bytes >> SECTOR_SHIFT);
 	else if (bdev_nr_sectors(bdev) < chunk)
 		cow_fail(error,
 			 "Store %pg of %llu sectors is smaller than one chunk of %u",
@@ -465,7 +465,7 @@ static bool store_agrees(struct cow_store *store, struct cow_origin *origin,
 {
 	if (store->origin != origin)
 		cow_fail(error,
-			 "Store %pg belongs to origin %pg, not to %pg",
+			 "Store %pg is in use for origin %pg, not for %pg",
 			 bdev, store->origin->bdev, origin->bdev);
 	else if (store->bdev != bdev)
 		cow_fail(error, "Store %pg was replaced by another device", bdev);

@@ -86,10 +86,14 @@ static int read_feature_count(struct dm_target *ti, struct dm_arg_set *as)
 	r = read_number(ti, "Number of features", dm_shift_arg(as), 0, 64, &count);
 	if (r)
 		return r;
-	if (count != as->argc) {
-		cow_fail(&ti->error,
-			 "Number of features is %u, but %u words follow",
+	if (count > as->argc) {
+		cow_fail(&ti->error, "Number of features is %u, but only %u words follow",
 			 count, as->argc);
+		return -EINVAL;
+	}
+	if (count < as->argc) {
+		cow_fail(&ti->error, "Number of features is %u, so \"%s\" is one word too many",
+			 count, as->argv[count]);
 		return -EINVAL;
 	}
 	return 0;
@@ -170,7 +174,7 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	int r = -EINVAL;
 
 	if (!argc) {
-		ti->error = "cowsnap-origin needs <origin_dev> [<#features> <feature>...]";
+		ti->error = "A word is missing: <origin_dev> [<#features> <feature>...]";
 		return r;
 	}
 	ot = kzalloc(sizeof(*ot), GFP_KERNEL);
@@ -559,8 +563,8 @@ static int snap_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	int r = -EINVAL;
 
 	if (argc < 4) {
-		ti->error =
-			"cowsnap needs <origin_dev> <store_dev> <N|NO> <chunk_sectors>";
+		cow_fail(&ti->error, "%u words are missing: <origin> <store> <N|NO> <chunk>",
+			 4 - argc);
 		return r;
 	}
 	st = kzalloc(sizeof(*st), GFP_KERNEL);
