@@ -161,9 +161,11 @@ mkscsi()
 {
 	local disk
 
+	# No udev loads the disk driver for us.
+	modprobe -q sd_mod
 	modprobe -q scsi_debug "$@" || return
 	at_exit rmmod scsi_debug
-	udevadm settle 2>/dev/null
+	wait_for 60 ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*:*/block/
 	for disk in /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*:*/block/*; do
 		[[ -b /dev/${disk##*/} ]] && echo "/dev/${disk##*/}" && return
 	done

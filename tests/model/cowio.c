@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 #include <linux/fs.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,13 +58,13 @@ static int open_device(const char *path, int flags)
 	return fd;
 }
 
-static int open_image(const char *path)
+static int open_image(const char *path, int flags)
 {
 	int fd;
 
 	if (!strcmp(path, "-"))
 		return -1;
-	fd = open(path, O_RDWR | O_CREAT, 0600);
+	fd = open(path, O_RDWR | O_CREAT | flags, 0600);
 	if (fd < 0)
 		die("open %s", path);
 	return fd;
@@ -151,7 +152,7 @@ static long piece(long end, long offset, long most)
 static int do_fill(int argc, char **argv)
 {
 	int fd = open_device(argv[0], O_WRONLY);
-	int image = open_image(argv[1]);
+	int image = open_image(argv[1], O_TRUNC);
 	long end = device_bytes(fd, argv[0]);
 	long at;
 
@@ -165,7 +166,7 @@ static int do_fill(int argc, char **argv)
 static int do_put(int argc, char **argv)
 {
 	int fd = open_device(argv[0], O_WRONLY);
-	int image = open_image(argv[1]);
+	int image = open_image(argv[1], 0);
 	int i;
 
 	for (i = 2; i + 1 < argc; i += 2)
@@ -225,7 +226,7 @@ static void report_difference(long at, long bytes)
 static int do_same(int argc, char **argv)
 {
 	int fd = open_device(argv[0], O_RDONLY);
-	int image = open_image(argv[1]);
+	int image = open_image(argv[1], 0);
 	long end = device_bytes(fd, argv[0]);
 	long at, bytes;
 
@@ -250,7 +251,7 @@ static int do_same(int argc, char **argv)
 static int do_image(int argc, char **argv)
 {
 	int fd = open_device(argv[0], O_RDONLY);
-	int image = open_image(argv[1]);
+	int image = open_image(argv[1], O_TRUNC);
 	long end = device_bytes(fd, argv[0]);
 	long at, bytes;
 
@@ -281,6 +282,40 @@ static int do_get(int argc, char **argv)
 	return 0;
 }
 
+static ssize_t nowait_io(int fd, char direction, char letter, long offset, long bytes)
+{
+	struct iovec iov = { buf, bytes };
+
+	memset(buf, letter, bytes);
+	if (direction == 'r')
+		return preadv2(fd, &iov, 1, offset, RWF_NOWAIT);
+	return pwritev2(fd, &iov, 1, offset, RWF_NOWAIT);
+}
+
+/*
+ * nowait DEV IMAGE r|w LETTER BYTES OFFSET...: says of each what came of it. What
+ * was written goes to the image.
+ */
+static int do_nowait(int argc, char **argv)
+{
+	int fd = open_device(argv[0], O_RDWR);
+	int image = open_image(argv[1], 0);
+	long bytes = length(argv[4]);
+	ssize_t done;
+	int i;
+
+	for (i = 5; i < argc; i++) {
+		done = nowait_io(fd, argv[2][0], argv[3][0], number(argv[i]), bytes);
+		if (done == bytes)
+			printf("complete\n");
+		else
+			printf("%s\n", done < 0 ? strerror(errno) : "part");
+		if (done == bytes && argv[2][0] == 'w' && image >= 0)
+			write_at(image, argv[1], number(argv[i]), bytes);
+	}
+	return 0;
+}
+
 static const struct command {
 	const char *name;
 	int least;
@@ -293,6 +328,7 @@ static const struct command {
 	{ "same", 2, do_same },
 	{ "image", 2, do_image },
 	{ "get", 3, do_get },
+	{ "nowait", 6, do_nowait },
 };
 
 int main(int argc, char **argv)
@@ -306,6 +342,6 @@ int main(int argc, char **argv)
 		if (argc > 1 && !strcmp(argv[1], commands[i].name) &&
 		    argc - 2 >= commands[i].least)
 			return commands[i].run(argc - 2, argv + 2);
-	printf("usage: cowio fill|put|letter|not|same|image|get DEV ... (see cowio.c)\n");
+	printf("usage: cowio fill|put|letter|not|same|image|get|nowait DEV ... (see cowio.c)\n");
 	return 2;
 }
