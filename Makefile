@@ -13,7 +13,7 @@ else
 CHECK_KVER = $(KVER)
 endif
 
-# W=1, C=2 and friends given on the command line reach kbuild by themselves.
+# W=1 and C=2 given on the command line reach kbuild by themselves.
 all: modules
 
 modules:
@@ -36,8 +36,15 @@ check:
 check-debug:
 	tests/check -k debug $(T)
 
+ifeq ($(HOST),1)
+demo: modules
+	tests/vm/setup demo
+	tests/demo
+else
 demo:
-	$(if $(filter 1,$(HOST)),tests/demo,tests/vm/demo)
+	tests/vm/setup
+	tests/vm/run -k 6.1 -- tests/demo
+endif
 
 help:
 	@echo 'make              build dm-cowsnap.ko for the running kernel'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 #
 # What the scripts in tests/vm share: where things are kept, how to speak, how
 # to take a lock, and where Debian packages come from.
