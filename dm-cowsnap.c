@@ -119,6 +119,15 @@ static int open_device(struct dm_target *ti, const char *path, blk_mode_t mode,
 	return r;
 }
 
+static int check_length(struct dm_target *ti, const char *path, struct dm_dev *dev)
+{
+	if (ti->len <= bdev_nr_sectors(dev->bdev))
+		return 0;
+	cow_fail(&ti->error, "Length of %llu sectors is more than origin %s has: %llu",
+		 (u64)ti->len, path, (u64)bdev_nr_sectors(dev->bdev));
+	return -EINVAL;
+}
+
 static int refuse_feature(struct dm_target *ti, const char *word)
 {
 	cow_fail(&ti->error, "Unknown feature \"%s\"", word);
@@ -189,6 +198,9 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	r = open_device(ti, path, dm_table_get_mode(ti->table), &ot->dev);
 	if (r)
 		goto free_target;
+	r = check_length(ti, path, ot->dev);
+	if (r)
+		goto put_device;
 
 	mutex_lock(&cow_registry_mutex);
 	ot->origin = cow_origin_get(ot->dev->bdev, &ti->error);
@@ -483,15 +495,12 @@ static int snap_open(struct dm_target *ti, struct snap_target *st, const char *o
 	r = snap_open_store(ti, st, store, writable);
 	if (r)
 		goto put_origin;
-	r = -EINVAL;
+	r = check_length(ti, origin, st->origin_dev);
+	if (r)
+		goto put_store;
 	if (st->origin_dev->bdev == st->store_dev->bdev) {
 		cow_fail(&ti->error, "Origin and store are the same device %s", store);
-		goto put_store;
-	}
-	if (ti->len > bdev_nr_sectors(st->origin_dev->bdev)) {
-		cow_fail(&ti->error,
-			 "Snapshot of %llu sectors is longer than origin %s of %llu",
-			 (u64)ti->len, origin, (u64)bdev_nr_sectors(st->origin_dev->bdev));
+		r = -EINVAL;
 		goto put_store;
 	}
 	return 0;

@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# The copy engine's economy, told from its counters: a run of chunks is one job,
+# one read serves all stores, zeroes are not written, a throttle makes it rest.
+
+. "$(dirname "$0")/common.sh"
+
+MIB=1048576
+plan 13
+
+base=$(mkloop 16M)
+store=$(mkloop 40M)
+store2=$(mkloop 40M)
+
+# counted KEY: the counter of the origin's engine.
+counted()
+{
+	key_of o "$1"
+}
+
+write_mib()
+{
+	dd if=/dev/urandom of=/dev/mapper/o bs=1M count="$1" seek="$2" oflag=direct status=none
+}
+
+runs()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8
+	write_mib 1 0
+	is "$(counted copies)" 1 "a 1 MiB write at chunk 8 is one copy"
+	is "$(counted read_sectors)" 2048 "which reads it once"
+	is "$(counted written_sectors)" 2048 "and writes it once"
+	write_mib 1 0
+	is "$(counted copies)" 1 "written again, it is copied no more"
+	is "$(counted parked)" 1 "nor parked"
+}
+
+one_read()
+{
+	snap_up s2 "$base" "$store2" N 32
+	dm message o 0 reset_stats
+	write_mib 2 4
+	is "$(counted read_sectors)" 4096 "one read serves stores with chunks of 8 and 32"
+	is "$(counted written_sectors)" 8192 "each of which gets its copy"
+	is "$(not_letter /dev/mapper/s A) $(not_letter /dev/mapper/s2 A $((2 * MIB)) $((14 * MIB)))" "0 0" \
+		"and is right"
+	dmremove s2
+	dmremove s
+	dmremove o
+}
+
+zeroes()
+{
+	dd if=/dev/zero of="$base" bs=1M count=16 oflag=direct status=none
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8
+	write_mib 2 0
+	is "$(counted written_sectors)" 0 "all-zero chunks are not written"
+	is "$(used_sectors s)" 0 "and take no room"
+	ok "they read back as zeroes" cmp -n $((4 * MIB)) /dev/mapper/s /dev/zero
+	dmremove s
+	dmremove o
+}
+
+throttle()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8 throttle 20
+	write_mib 16 0
+	ok "throttled, the engine rests" [ "$(counted pauses)" -gt 0 ]
+	is "$(not_letter /dev/mapper/s A)" 0 "and copies all the same"
+	dmremove s
+	dmremove o
+}
+
+runs
+one_read
+zeroes
+throttle
