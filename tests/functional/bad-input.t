@@ -57,9 +57,9 @@ snapshot_words()
 {
 	local t="0 $len cowsnap"
 
-	refused "no words" "$t" 'needs'
-	refused "one word" "$t $base" 'needs'
-	refused "no chunk size" "$t $base $store N" 'needs'
+	refused "no words" "$t" 'missing'
+	refused "one word" "$t $base" 'missing'
+	refused "no chunk size" "$t $base $store N" 'missing'
 	refused "an extra word" "$t $base $store N 8 0 surplus" '(surplus|is 0, but 1)'
 	refused "a word where the number of features belongs" "$t $base $store N 8 sparkle" 'sparkle'
 	refused "an unknown feature" "$t $base $store N 8 1 sparkle" 'sparkle'
@@ -111,14 +111,14 @@ origin_words()
 {
 	local t="0 $len cowsnap-origin"
 
-	refused "an origin without words" "$t" 'needs'
+	refused "an origin without words" "$t" 'missing'
 	refused "an origin with an unknown feature" "$t $base 1 sparkle" 'sparkle'
 	refused "an origin with an extra word" "$t $base 0 surplus" '(surplus|is 0, but 1)'
 	refused "an origin with letters for a number" "$t $base many" 'many'
 	refused "an origin with an unknown discard mode" "$t $base 2 discard sometimes" 'sometimes'
 	refused "an origin with half an option" "$t $base 1 discard" 'discard'
 	refused "an origin that is not there" "$t /dev/no-such-origin" 'no-such-origin'
-	refused "an origin longer than its device" "0 $len cowsnap-origin $short" "len=$len"
+	refused "an origin longer than its device" "0 $len cowsnap-origin $short" "$len"
 }
 
 store_in_use()

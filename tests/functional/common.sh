@@ -150,12 +150,6 @@ key_of()
 	status "$1" | tr ' ' '\n' | grep -A1 -x -- "$2" | sed -n 2p
 }
 
-# reads_in_flight NAME: of a device, as the kernel counts them.
-reads_in_flight()
-{
-	awk '{ print $1 }' "$(sysfs "/dev/mapper/$1")/inflight"
-}
-
 # mkscsi PARAMETER...: a disk of scsi_debug; prints its path.
 mkscsi()
 {

@@ -8,7 +8,7 @@
 
 MIB=1048576
 
-plan 9
+plan 14
 
 zero()
 {
@@ -24,6 +24,37 @@ zero_image()
 zero_both()
 {
 	zero "$1" "$3" "$4" && zero_image "$2" "$3" "$4"
+}
+
+has_write_zeroes()
+{
+	[[ $(<"$(sysfs "$1")/queue/write_zeroes_max_bytes") -gt 0 ]]
+}
+
+# A loop device may turn write-zeroes down, and ordinary writes of zeros take its
+# place. Where disks do it themselves, it arrives as what it is.
+on_disks()
+{
+	local words="disks that zero themselves"
+
+	if ! base=$(mkscsi dev_size_mb=16 lbpws=1) || ! has_write_zeroes "$base"; then
+		for point in 1 2 3 4 5; do
+			skip "$words: point $point" "no such disk here"
+		done
+		return
+	fi
+	fill "$base" "$TEST_TMP/old"
+	cp "$TEST_TMP/old" "$TEST_TMP/new"
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8
+	ok "$words: chunks of all sorts" zero_both /dev/mapper/o "$TEST_TMP/new" $((MIB - 1024)) $((3 * MIB))
+	ok "$words: once more" zero_both /dev/mapper/o "$TEST_TMP/new" $MIB $((4 * MIB + 512))
+	ok "$words: the origin has the zeros" same /dev/mapper/o "$TEST_TMP/new"
+	ok "$words: the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
+	zero_both /dev/mapper/s "$TEST_TMP/old" $((2 * MIB + 512)) $((6 * MIB))
+	ok "$words: zeros written to the snapshot are there" same /dev/mapper/s "$TEST_TMP/old"
+	dmremove s
+	dmremove o
 }
 
 base=$(mkloop 8M)
@@ -49,3 +80,6 @@ snap_up s "$base" "$store" N 32
 put_letter /dev/mapper/o B 0 $((8 * MIB)) $MIB
 is "$(not_letter /dev/mapper/s 0)" 0 "a snapshot of zeros reads zeros after an overwrite"
 ok "old chunks of zeros take no room" [ "$(used_sectors s)" -lt 1024 ]
+dmremove s
+dmremove o
+on_disks
