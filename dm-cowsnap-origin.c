@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * dm-cowsnap: the origin, its gate, and the life of a bio
+ * dm-cowsnap: the origin, its gate, and the life of a write
  *
  * All that is written to an origin passes one decision: does any live snapshot
  * still see this at home?
@@ -23,46 +23,27 @@
  * Promises kept here:
  *  I1  cow_origin_decide() sends a write home only if every live epoch of every
  *      store is served by the map, seen with the gate held open.
- *  I3  cow_pending_publish() puts a pending into the map first and takes it out
- *      of the tree last; deciding under the lock looks at both.
- *  I4  snapshot reads on their way home stand in origin->reads from before their
- *      last lookup; publishing waits for those that overlap before writes go on.
- *  I6  an acknowledged write is at home or in the store, never merely parked; a
- *      snapshot's write is acknowledged once lookups find it. Flushes pass down.
+ *  I4  the part of those who write: the fast path is open only while no published
+ *      pending waits for reads; see dm-cowsnap-pending.c.
+ *  I6  an acknowledged write is at home, never merely parked. Flushes pass down.
  *  I7  map takes memory from a pool without waiting; a bio that finds none is
  *      deferred and decides again when a pending exception is freed.
  *
  * Lock order: see dm-cowsnap.h.
  */
-#include <linux/interval_tree_generic.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 
 #include "dm-cowsnap.h"
-#include "dm-cowsnap-compat.h"
-
-/* Pending exceptions that are always there, and the most an origin may have. */
-#define PENDING_RESERVE		64
-#define PENDING_MAX		8192
 
 /* One bio asks for at most this many at a time, then waits for the last. */
 #define PENDING_PER_BIO		64
 
 /* A bio larger than this is cut, since it would wait for all of its copies. */
-#define WRITE_MAX_SECTORS		(8U * COW_RUN_SECTORS)
+#define WRITE_MAX_SECTORS	(8U * COW_RUN_SECTORS)
 
 /* How long creating a snapshot waits for writes that the device does not finish. */
 #define DRAIN_TIMEOUT_SECONDS	60
-
-#define pending_start(p) ((p)->first)
-#define pending_last(p) ((p)->last)
-INTERVAL_TREE_DEFINE(struct cow_pending, rb, u64, subtree_last, pending_start,
-		     pending_last, static __maybe_unused, pending_tree)
-
-#define read_start(cb) ((cb)->start)
-#define read_last(cb) ((cb)->last)
-INTERVAL_TREE_DEFINE(struct cow_bio, rb, sector_t, subtree_last, read_start,
-		     read_last, static __maybe_unused, read_tree)
 
 /* A part cut off a bio in a worker, where dm can no longer cut it. */
 struct cow_piece {
@@ -74,17 +55,12 @@ struct cow_piece {
 /* The list of origins, and references on origins, stores and snapshots. */
 DEFINE_MUTEX(cow_registry_mutex);
 static LIST_HEAD(origins);
-static struct kmem_cache *pending_cache;
-
-static int decide(struct cow_bio *cb, struct cow_bio **part);
-static void bio_run(struct cow_bio *cb);
 
 /* ------------------------------------------------------------- parts of bios */
 
-static void origin_defer(struct cow_bio *cb)
+void cow_bio_defer(struct cow_bio *cb)
 {
 	struct cow_origin *o = cb->origin;
-
 	bool alone;
 
 	spin_lock(&o->lock);
@@ -130,11 +106,7 @@ static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int nr_sectors)
 	return &piece->cb;
 }
 
-/*
- * The first @nr_sectors of a bio: all of it, or what dm or a piece makes of it.
- * The caller goes on with the rest if what comes back is not @cb.
- */
-static struct cow_bio *bio_front(struct cow_bio *cb, u64 nr_sectors)
+struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors)
 {
 	if (nr_sectors >= bio_sectors(cb->bio))
 		return cb;
@@ -144,213 +116,11 @@ static struct cow_bio *bio_front(struct cow_bio *cb, u64 nr_sectors)
 	return cb;
 }
 
-static int finish(struct cow_bio *cb, blk_status_t status)
+int cow_bio_finish(struct cow_bio *cb, blk_status_t status)
 {
 	cb->bio->bi_status = status;
 	bio_endio(cb->bio);
 	return DM_MAPIO_SUBMITTED;
-}
-
-/* -------------------------------------------------------------- tracked reads */
-
-static void track_read(struct cow_bio *cb)
-{
-	struct cow_origin *o = cb->origin;
-	unsigned long flags;
-
-	cb->start = cb->bio->bi_iter.bi_sector;
-	cb->last = bio_end_sector(cb->bio) - 1;
-	cb->tracked = true;
-	spin_lock_irqsave(&o->end_lock, flags);
-	read_tree_insert(cb, &o->reads);
-	spin_unlock_irqrestore(&o->end_lock, flags);
-}
-
-static bool reads_overlap(struct cow_origin *o, struct cow_pending *p)
-{
-	lockdep_assert_held(&o->end_lock);
-	return read_tree_iter_first(&o->reads, cow_chunk_to_sector(p->store, p->first),
-				    cow_chunk_to_sector(p->store, p->last + 1) - 1);
-}
-
-static void untrack_read(struct cow_bio *cb)
-{
-	struct cow_origin *o = cb->origin;
-	struct cow_pending *p, *next;
-	unsigned long flags;
-	bool drained = false;
-
-	spin_lock_irqsave(&o->end_lock, flags);
-	read_tree_remove(cb, &o->reads);
-	cb->tracked = false;
-	list_for_each_entry_safe(p, next, &o->draining, node) {
-		if (!reads_overlap(o, p)) {
-			list_move_tail(&p->node, &o->drained);
-			drained = true;
-		}
-	}
-	spin_unlock_irqrestore(&o->end_lock, flags);
-	if (drained)
-		cow_engine_kick(o->engine);
-}
-
-/* --------------------------------------------------------- pending exceptions */
-
-static struct cow_pending *pending_overlap(struct cow_store *store, u64 first, u64 last)
-{
-	return pending_tree_iter_first(&store->pendings, first, last);
-}
-
-/* Room promised, in the tree, nothing started. NULL: no memory or no room. */
-static struct cow_pending *pending_add(struct cow_store *store, u64 first, u64 nr,
-				       enum cow_kind kind, u32 reserve)
-{
-	struct cow_origin *o = store->origin;
-	struct cow_pending *p = NULL;
-
-	lockdep_assert_held(&o->lock);
-	if (o->nr_pendings < PENDING_MAX)
-		p = mempool_alloc(&o->pending_pool, GFP_NOWAIT | __GFP_NOWARN);
-	if (!p)
-		return NULL;
-	memset(p, 0, sizeof(*p));
-	p->first = first;
-	p->last = first + nr - 1;
-	p->store = store;
-	p->kind = kind;
-	p->nr_reserved = reserve;
-	INIT_LIST_HEAD(&p->node);
-	INIT_LIST_HEAD(&p->parked);
-	INIT_LIST_HEAD(&p->sharers);
-	pending_tree_insert(p, &store->pendings);
-	store->nr_pendings++;
-	o->nr_pendings++;
-	return p;
-}
-
-/* Data that took no job has been dealt with: let the worker publish it. */
-static void pending_finished(struct cow_pending *p)
-{
-	struct cow_origin *o = p->store->origin;
-	unsigned long flags;
-
-	spin_lock_irqsave(&o->end_lock, flags);
-	list_add_tail(&p->node, &o->finished);
-	spin_unlock_irqrestore(&o->end_lock, flags);
-	cow_engine_kick(o->engine);
-}
-
-/* Start the copy that @leader and all on its list of sharers wait for. */
-static void pending_copy(struct cow_pending *leader, struct block_device *bdev,
-			 sector_t sector, sector_t nr_sectors)
-{
-	leader->job.ops = &cow_store_job_ops;
-	leader->job.bdev = bdev;
-	leader->job.sector = sector;
-	leader->job.nr_sectors = nr_sectors;
-	cow_engine_submit(leader->store->origin->engine, &leader->job);
-}
-
-/* Take a pending out and let go what waits for it. Engine's worker. */
-static void pending_release(struct cow_pending *p)
-{
-	struct cow_store *store = p->store;
-	struct cow_origin *o = store->origin;
-	struct cow_bio *carrier = p->carrier;
-	bool refuse = p->status && cow_kind_is_private(p->kind);
-	struct cow_bio *cb, *next;
-	LIST_HEAD(parked);
-
-	spin_lock(&o->lock);
-	pending_tree_remove(p, &store->pendings);
-	cow_store_unreserve(store, p->nr_reserved);
-	if (p->publishing)
-		atomic_dec(&o->nr_publishing);
-	list_splice_init(&p->parked, &parked);
-	mempool_free(p, &o->pending_pool);
-	o->nr_pendings--;
-	if (!list_empty(&o->deferred))
-		mod_delayed_work(o->wq, &o->decide_work, 0);
-	if (!--store->nr_pendings)
-		wake_up(&store->idle);
-	spin_unlock(&o->lock);
-
-	if (carrier) {
-		carrier->carries = NULL;
-		bio_endio(carrier->bio);
-	}
-	list_for_each_entry_safe(cb, next, &parked, node) {
-		list_del_init(&cb->node);
-		if (refuse && cb->snap)
-			finish(cb, BLK_STS_IOERR);
-		else
-			bio_run(cb);
-	}
-}
-
-static void pending_failed(struct cow_pending *p)
-{
-	/* A snapshot's own write fails alone: nothing old is lost with it. */
-	if (cow_kind_is_private(p->kind))
-		return;
-	cow_store_invalidate(p->store, COW_SNAP_INVALID,
-			     p->job.read_status ? "old data could not be read" :
-			     "old data could not be written to the store");
-}
-
-void cow_pending_publish(struct cow_pending *p)
-{
-	struct cow_origin *o = p->store->origin;
-	bool wait = false;
-	int r;
-
-	if (p->status) {
-		pending_failed(p);
-	} else {
-		/*
-		 * Raised before the map changes, so that a write that finds the
-		 * map changed finds this raised.
-		 */
-		p->publishing = true;
-		atomic_inc(&o->nr_publishing);
-		/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
-		smp_wmb();
-		r = cow_store_publish(p);
-		if (r == -ENOMEM)
-			cow_store_invalidate(p->store, COW_SNAP_INVALID,
-					     "no memory to remember an exception");
-		spin_lock_irq(&o->end_lock);
-		wait = reads_overlap(o, p);
-		if (wait)
-			list_add_tail(&p->node, &o->draining);
-		spin_unlock_irq(&o->end_lock);
-	}
-	if (!wait)
-		pending_release(p);
-}
-
-static struct cow_pending *pop_pending(struct cow_origin *o, struct list_head *list)
-{
-	struct cow_pending *p;
-
-	spin_lock_irq(&o->end_lock);
-	p = list_first_entry_or_null(list, struct cow_pending, node);
-	if (p)
-		list_del_init(&p->node);
-	spin_unlock_irq(&o->end_lock);
-	return p;
-}
-
-/* Runs in the engine's worker, which alone publishes. */
-static void origin_publish(void *context)
-{
-	struct cow_origin *o = context;
-	struct cow_pending *p;
-
-	while ((p = pop_pending(o, &o->finished)))
-		cow_pending_publish(p);
-	while ((p = pop_pending(o, &o->drained)))
-		pending_release(p);
 }
 
 /* ------------------------------------------------------------ writes to origin */
@@ -424,7 +194,7 @@ struct cow_request {
 	bool starved;
 };
 
-static u64 run_chunks_max(struct cow_store *store)
+u64 cow_run_chunks_max(struct cow_store *store)
 {
 	unsigned int sectors = min(COW_RUN_SECTORS,
 				   cow_engine_job_sectors(store->origin->engine));
@@ -445,14 +215,14 @@ static void request_gap(struct cow_request *rq, struct cow_store *store,
 			at += nr;
 			continue;
 		}
-		nr = min(nr, run_chunks_max(store));
+		nr = min(nr, cow_run_chunks_max(store));
 		if (!cow_store_reserve(store, nr)) {
 			__cow_store_invalidate(store, COW_SNAP_OVERFLOWED,
 					       "the store is full");
 			return;
 		}
 		p = rq->nr < PENDING_PER_BIO ?
-		    pending_add(store, at, nr, COW_COPIED, nr) : NULL;
+		    cow_pending_add(store, at, nr, COW_COPIED, nr) : NULL;
 		if (!p) {
 			cow_store_unreserve(store, nr);
 			rq->starved = true;
@@ -476,7 +246,7 @@ static void request_store(struct cow_request *rq, struct cow_store *store,
 					 lockdep_is_held(&store->origin->lock));
 	nr = covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &at);
 	for (end = at + nr; live && nr && at < end && !rq->starved; ) {
-		struct cow_pending *p = pending_overlap(store, at, end - 1);
+		struct cow_pending *p = cow_pending_overlap(store, at, end - 1);
 
 		request_gap(rq, store, live, at, p ? max(at, p->first) : end);
 		if (!p)
@@ -489,24 +259,14 @@ static void request_store(struct cow_request *rq, struct cow_store *store,
 	}
 }
 
-static sector_t pending_sector(const struct cow_pending *p)
-{
-	return cow_chunk_to_sector(p->store, p->first);
-}
-
-static sector_t pending_end_sector(const struct cow_pending *p)
-{
-	return cow_chunk_to_sector(p->store, p->last + 1);
-}
-
 /* May one read of [*start, *end) serve @p as well? Then it grows to do so. */
 static bool job_takes(struct cow_origin *o, const struct cow_pending *p,
 		      sector_t *start, sector_t *end)
 {
-	sector_t from = min(*start, pending_sector(p));
-	sector_t to = max(*end, pending_end_sector(p));
+	sector_t from = min(*start, cow_pending_sector(p));
+	sector_t to = max(*end, cow_pending_end_sector(p));
 
-	if (pending_sector(p) >= *end || pending_end_sector(p) <= *start)
+	if (cow_pending_sector(p) >= *end || cow_pending_end_sector(p) <= *start)
 		return false;
 	if (to - from > *end - *start &&
 	    to - from > cow_engine_job_sectors(o->engine))
@@ -527,14 +287,14 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 
 		leader = list_first_entry(&rq->fresh, struct cow_pending, node);
 		list_move(&leader->node, &leader->sharers);
-		start = pending_sector(leader);
-		end = pending_end_sector(leader);
+		start = cow_pending_sector(leader);
+		end = cow_pending_end_sector(leader);
 		list_for_each_entry_safe(p, next, &rq->fresh, node)
 			if (job_takes(o, p, &start, &end))
 				list_move_tail(&p->node, &leader->sharers);
 		list_for_each_entry(p, &leader->sharers, node)
-			p->offset_sectors = pending_sector(p) - start;
-		pending_copy(leader, o->bdev, start, min(end, origin_end) - start);
+			p->offset_sectors = cow_pending_sector(p) - start;
+		cow_pending_copy(leader, o->bdev, start, min(end, origin_end) - start);
 	}
 }
 
@@ -584,6 +344,24 @@ static int go_home(struct cow_bio *cb)
 	return DM_MAPIO_REMAPPED;
 }
 
+/* The slow path, with the gate held: home at once, or parked or deferred. */
+static int preserve_or_go(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+
+	switch (origin_preserve(o, cb)) {
+	case GO_HOME:
+		return go_home(cb);
+	case PARKED:
+		break;
+	case NO_MEMORY:
+		cow_bio_defer(cb);
+		break;
+	}
+	percpu_ref_put(&o->gate);
+	return DM_MAPIO_SUBMITTED;
+}
+
 /* A discard is a hint: what a snapshot still needs at home is left alone. */
 static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 {
@@ -595,37 +373,27 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 	nr = preserved_run(o, cb->bio->bi_iter.bi_sector, bio_sectors(cb->bio),
 			   &preserved);
 	rcu_read_unlock();
-	*part = bio_front(cb, nr);
+	*part = cow_bio_front(cb, nr);
 	if (!*part) {
 		*part = cb;
 		percpu_ref_put(&o->gate);
-		origin_defer(cb);
+		cow_bio_defer(cb);
 		return DM_MAPIO_SUBMITTED;
 	}
 	if (!preserved) {
 		percpu_ref_put(&o->gate);
 		atomic64_inc(&o->skipped_discards);
-		return finish(*part, BLK_STS_OK);
+		return cow_bio_finish(*part, BLK_STS_OK);
 	}
 	/* Pairs with the smp_wmb() in cow_pending_publish(). */
 	smp_rmb();
 	if (!atomic_read(&o->nr_publishing))
 		return go_home(*part);
-	/* Let a tracked read of this place end first. */
-	switch (origin_preserve(o, *part)) {
-	case GO_HOME:
-		return go_home(*part);
-	case PARKED:
-		break;
-	case NO_MEMORY:
-		origin_defer(*part);
-		break;
-	}
-	percpu_ref_put(&o->gate);
-	return DM_MAPIO_SUBMITTED;
+	/* A tracked read of this place may have to end first. */
+	return preserve_or_go(*part);
 }
 
-static int origin_decide(struct cow_bio *cb, struct cow_bio **part)
+int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
 	struct bio *bio = cb->bio;
@@ -640,334 +408,7 @@ static int origin_decide(struct cow_bio *cb, struct cow_bio **part)
 		return go_home(cb);
 	if (cb->in_map && bio_sectors(bio) > WRITE_MAX_SECTORS)
 		dm_accept_partial_bio(bio, WRITE_MAX_SECTORS);
-	switch (origin_preserve(o, cb)) {
-	case GO_HOME:
-		return go_home(cb);
-	case PARKED:
-		break;
-	case NO_MEMORY:
-		origin_defer(cb);
-		break;
-	}
-	percpu_ref_put(&o->gate);
-	return DM_MAPIO_SUBMITTED;
-}
-
-/* --------------------------------------------------------- I/O to a snapshot */
-
-static u64 bio_chunks(const struct cow_store *store, const struct bio *bio, u64 *first)
-{
-	*first = cow_sector_to_chunk(store, bio->bi_iter.bi_sector);
-	return cow_sector_to_chunk(store, bio_end_sector((struct bio *)bio) - 1) -
-	       *first + 1;
-}
-
-/* How many sectors of @bio, from its start, lie in the @nr chunks from @first. */
-static u64 bio_sectors_within(const struct cow_store *store, const struct bio *bio,
-			      u64 first, u64 nr)
-{
-	return min_t(u64, bio_sectors(bio),
-		     cow_chunk_to_sector(store, first + nr) - bio->bi_iter.bi_sector);
-}
-
-static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, u64 place)
-{
-	bio_set_dev(bio, store->bdev);
-	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
-				  cow_chunk_to_sector(store, first);
-}
-
-static int snap_defer(struct cow_bio *cb, struct cow_bio **part)
-{
-	*part = cb;
-	origin_defer(cb);
-	return DM_MAPIO_SUBMITTED;
-}
-
-static int snap_read_home(struct cow_bio *cb)
-{
-	struct cow_snap *snap = cb->snap;
-	struct cow_extent ext;
-	u64 first, nr;
-
-	/*
-	 * Be seen first, look again after: a write that found no tracked read
-	 * here has changed the map before it looked (I4).
-	 */
-	track_read(cb);
-	nr = bio_chunks(snap->store, cb->bio, &first);
-	cow_map_lookup(&snap->store->map, first, nr, snap->epoch, &ext);
-	if (ext.kind == COW_HOME && ext.nr == nr) {
-		bio_set_dev(cb->bio, cb->origin->bdev);
-		return DM_MAPIO_REMAPPED;
-	}
-	untrack_read(cb);
-	if (cb->in_map)
-		return -EAGAIN;
-	bio_run(cb);
-	return DM_MAPIO_SUBMITTED;
-}
-
-static int snap_read(struct cow_bio *cb, struct cow_bio **part)
-{
-	struct cow_snap *snap = cb->snap;
-	struct cow_store *store = snap->store;
-	struct cow_extent ext;
-	u64 first, nr;
-	int r;
-
-	do {
-		nr = bio_chunks(store, cb->bio, &first);
-		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
-		*part = bio_front(cb, bio_sectors_within(store, cb->bio, first, ext.nr));
-		if (!*part)
-			return snap_defer(cb, part);
-		if (cow_kind_has_place(ext.kind)) {
-			point_at_store(store, (*part)->bio, first, ext.place);
-			return DM_MAPIO_REMAPPED;
-		}
-		if (ext.kind != COW_HOME) {
-			zero_fill_bio((*part)->bio);
-			return finish(*part, BLK_STS_OK);
-		}
-		r = snap_read_home(*part);
-	} while (r == -EAGAIN);
-	return r;
-}
-
-static bool bio_zeroes(const struct bio *bio)
-{
-	return bio_op(bio) == REQ_OP_WRITE_ZEROES || bio_op(bio) == REQ_OP_DISCARD;
-}
-
-/* Can @bio be done without a change of the map? */
-static bool snap_in_place(const struct cow_extent *ext, const struct bio *bio)
-{
-	if (ext->kind == COW_PRIVATE)
-		return bio_op(bio) != REQ_OP_DISCARD;
-	return ext->kind == COW_PRIVATE_ZERO && bio_zeroes(bio);
-}
-
-/* Whole chunks that @bio covers from its start on; 0 if it starts within one. */
-static u64 bio_whole_chunks(const struct cow_snap *snap, const struct bio *bio)
-{
-	const struct cow_store *store = snap->store;
-	sector_t start = bio->bi_iter.bi_sector;
-	sector_t end = bio_end_sector((struct bio *)bio);
-	u64 first = cow_sector_to_chunk(store, start);
-
-	if (start != cow_chunk_to_sector(store, first))
-		return 0;
-	/* What lies behind the snapshot's end needs no preserving. */
-	if (end == snap->nr_sectors)
-		end = cow_chunk_to_sector(store, cow_sector_to_chunk(store, end - 1) + 1);
-	return cow_sector_to_chunk(store, end) - first;
-}
-
-/* How a snapshot's write gets chunks of its own. */
-struct snap_plan {
-	enum cow_pending_mode mode;
-	enum cow_kind kind;
-	u64 nr;			/* chunks */
-	u32 reserve;
-};
-
-static void snap_make_plan(struct cow_bio *cb, const struct cow_extent *ext,
-			   struct snap_plan *plan)
-{
-	struct cow_store *store = cb->snap->store;
-	u64 whole = min(bio_whole_chunks(cb->snap, cb->bio), ext->nr);
-
-	plan->kind = COW_PRIVATE;
-	plan->nr = min(ext->nr, run_chunks_max(store));
-	plan->reserve = 0;
-	if (bio_zeroes(cb->bio) && whole) {
-		plan->mode = COW_BY_MARK;
-		plan->kind = COW_PRIVATE_ZERO;
-		plan->nr = min_t(u64, whole, COW_RUN_CHUNKS);
-	} else if (ext->kind == COW_COPIED &&
-		   cow_store_sole_owner(store, ext, cb->snap->epoch)) {
-		plan->mode = COW_BY_MARK;
-		/* Only the first chunk is known to be ours alone. */
-		plan->nr = 1;
-	} else if (whole) {
-		plan->mode = COW_BY_BIO;
-		plan->nr = min(whole, plan->nr);
-		plan->reserve = plan->nr;
-	} else {
-		plan->mode = COW_BY_COPY;
-		plan->nr = 1;
-		plan->reserve = 1;
-	}
-}
-
-static void snap_copy(struct cow_pending *p, const struct cow_extent *ext)
-{
-	struct cow_store *store = p->store;
-	struct block_device *bdev = store->origin->bdev;
-	sector_t sector = pending_sector(p);
-	sector_t nr_sectors = min(pending_end_sector(p), bdev_nr_sectors(bdev)) - sector;
-
-	if (ext->kind == COW_COPIED) {
-		bdev = store->bdev;
-		sector = cow_chunk_to_sector(store, ext->place);
-		nr_sectors = store->chunk_sectors;
-	} else if (ext->kind != COW_HOME) {
-		bdev = NULL;
-		nr_sectors = store->chunk_sectors;
-	}
-	pending_copy(p, bdev, sector, nr_sectors);
-}
-
-/* Carry the plan out for @part, the bio cut to fit it. origin->lock held. */
-static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
-		      const struct snap_plan *plan, struct cow_pending *p)
-{
-	struct cow_store *store = p->store;
-
-	p->mode = plan->mode;
-	p->epoch = part->snap->epoch;
-	if (plan->mode == COW_BY_BIO) {
-		p->carrier = part;
-		part->carries = p;
-		p->place = cow_store_place(store, plan->nr);
-		p->nr_reserved = 0;
-		point_at_store(store, part->bio, p->first, p->place);
-		return DM_MAPIO_REMAPPED;
-	}
-	list_add_tail(&part->node, &p->parked);
-	if (plan->mode == COW_BY_COPY) {
-		list_add(&p->node, &p->sharers);
-		snap_copy(p, ext);
-		return DM_MAPIO_SUBMITTED;
-	}
-	if (plan->kind == COW_PRIVATE) {
-		p->taken_over = ext->epoch;
-		p->place = ext->place;
-	}
-	pending_finished(p);
-	return DM_MAPIO_SUBMITTED;
-}
-
-/* Give the first chunks of @cb a private version. origin->lock held. */
-static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
-{
-	struct cow_snap *snap = cb->snap;
-	struct cow_store *store = snap->store;
-	struct cow_pending *p;
-	struct cow_extent ext;
-	struct snap_plan plan;
-	u64 first, nr;
-
-	if (snap->state != COW_SNAP_LIVE)
-		return DM_MAPIO_KILL;
-	nr = bio_chunks(store, cb->bio, &first);
-	p = pending_overlap(store, first, first + nr - 1);
-	if (p && p->first <= first) {
-		list_add_tail(&cb->node, &p->parked);
-		return DM_MAPIO_SUBMITTED;
-	}
-	/* With no pending in the way the map holds still under the lock. */
-	cow_map_lookup(&store->map, first, p ? p->first - first : nr, snap->epoch, &ext);
-	if (snap_in_place(&ext, cb->bio))
-		return -EAGAIN;
-	snap_make_plan(cb, &ext, &plan);
-	if (!cow_store_reserve(store, plan.reserve))
-		return -ENOSPC;
-	*part = bio_front(cb, bio_sectors_within(store, cb->bio, first, plan.nr));
-	p = *part ? pending_add(store, first, plan.nr, plan.kind, plan.reserve) : NULL;
-	if (!p) {
-		cow_store_unreserve(store, plan.reserve);
-		return -ENOMEM;
-	}
-	return snap_start(*part, &ext, &plan, p);
-}
-
-/* A zeroed chunk is zero already; a discard may go on to the origin. */
-static int snap_zero_is_done(struct cow_bio *part)
-{
-	if (bio_op(part->bio) == REQ_OP_DISCARD && part->passdown) {
-		struct cow_bio *rest = part;
-
-		part->snap = NULL;
-		part->discard = COW_DISCARD_SKIP;
-		if (part->in_map)
-			return origin_decide(part, &rest);
-		bio_run(part);
-		return DM_MAPIO_SUBMITTED;
-	}
-	return finish(part, BLK_STS_OK);
-}
-
-static int snap_write(struct cow_bio *cb, struct cow_bio **part)
-{
-	struct cow_snap *snap = cb->snap;
-	struct cow_store *store = snap->store;
-	struct cow_extent ext;
-	u64 first, nr;
-	int r;
-
-	do {
-		nr = bio_chunks(store, cb->bio, &first);
-		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
-		if (snap_in_place(&ext, cb->bio)) {
-			*part = bio_front(cb, bio_sectors_within(store, cb->bio, first,
-								 ext.nr));
-			if (!*part)
-				return snap_defer(cb, part);
-			if (ext.kind == COW_PRIVATE_ZERO)
-				return snap_zero_is_done(*part);
-			point_at_store(store, (*part)->bio, first, ext.place);
-			return DM_MAPIO_REMAPPED;
-		}
-		*part = cb;
-		spin_lock(&snap->store->origin->lock);
-		r = snap_privatize(cb, part);
-		spin_unlock(&snap->store->origin->lock);
-	} while (r == -EAGAIN);
-	if (r == -ENOMEM)
-		return snap_defer(*part ?: cb, part);
-	if (r == -ENOSPC)
-		return finish(cb, BLK_STS_NOSPC);
-	return r;
-}
-
-/* Only whole chunks can be dropped: the ends of a discard are left as they are. */
-static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
-{
-	struct cow_store *store = cb->snap->store;
-	struct bio *bio = cb->bio;
-	u64 whole = bio_whole_chunks(cb->snap, bio);
-	u64 first;
-
-	if (whole) {
-		*part = bio_front(cb, cow_chunk_to_sector(store, whole));
-		if (!*part)
-			return snap_defer(cb, part);
-		if (*part == cb)
-			return snap_write(cb, part);
-		bio_run(*part);
-		return DM_MAPIO_SUBMITTED;
-	}
-	bio_chunks(store, bio, &first);
-	*part = bio_front(cb, bio_sectors_within(store, bio, first, 1));
-	if (!*part)
-		return snap_defer(cb, part);
-	return finish(*part, BLK_STS_OK);
-}
-
-static int snap_decide(struct cow_bio *cb, struct cow_bio **part)
-{
-	if (READ_ONCE(cb->snap->state) != COW_SNAP_LIVE)
-		return DM_MAPIO_KILL;
-	switch (bio_op(cb->bio)) {
-	case REQ_OP_READ:
-		return snap_read(cb, part);
-	case REQ_OP_DISCARD:
-		return snap_discard(cb, part);
-	default:
-		return snap_write(cb, part);
-	}
+	return preserve_or_go(cb);
 }
 
 /* --------------------------------------------------------------- ways in, out */
@@ -975,7 +416,7 @@ static int snap_decide(struct cow_bio *cb, struct cow_bio **part)
 static int decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	*part = cb;
-	return cb->snap ? snap_decide(cb, part) : origin_decide(cb, part);
+	return cb->snap ? cow_snap_decide(cb, part) : cow_origin_decide(cb, part);
 }
 
 int cow_bio_map(struct cow_bio *cb)
@@ -986,8 +427,7 @@ int cow_bio_map(struct cow_bio *cb)
 	return decide(cb, &part);
 }
 
-/* Take a bio that has waited all the way, in parts if need be. Worker. */
-static void bio_run(struct cow_bio *cb)
+void cow_bio_run(struct cow_bio *cb)
 {
 	struct cow_bio *part;
 
@@ -1000,7 +440,7 @@ static void bio_run(struct cow_bio *cb)
 			submit_bio_noacct(part->bio);
 			break;
 		case DM_MAPIO_KILL:
-			finish(part, BLK_STS_IOERR);
+			cow_bio_finish(part, BLK_STS_IOERR);
 			break;
 		}
 	} while (part != cb);
@@ -1013,10 +453,10 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t status)
 		percpu_ref_put(&cb->origin->gate);
 	}
 	if (cb->tracked)
-		untrack_read(cb);
+		cow_untrack_read(cb);
 	if (cb->carries) {
 		cb->carries->status = status;
-		pending_finished(cb->carries);
+		cow_pending_finished(cb->carries);
 		return DM_ENDIO_INCOMPLETE;
 	}
 	return DM_ENDIO_DONE;
@@ -1039,7 +479,7 @@ static void origin_decide_work(struct work_struct *work)
 	blk_start_plug(&plug);
 	list_for_each_entry_safe(cb, next, &bios, node) {
 		list_del_init(&cb->node);
-		bio_run(cb);
+		cow_bio_run(cb);
 	}
 	blk_finish_plug(&plug);
 }
@@ -1131,7 +571,7 @@ static int origin_init_resources(struct cow_origin *o)
 	r = percpu_ref_init(&o->gate, gate_drained, PERCPU_REF_ALLOW_REINIT, GFP_KERNEL);
 	if (r)
 		return r;
-	r = mempool_init_slab_pool(&o->pending_pool, PENDING_RESERVE, pending_cache);
+	r = cow_pending_pool_init(&o->pending_pool);
 	if (r)
 		return r;
 	r = bioset_init(&o->pieces, 16, offsetof(struct cow_piece, bio), 0);
@@ -1141,7 +581,7 @@ static int origin_init_resources(struct cow_origin *o)
 				MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
 	if (!o->wq)
 		return -ENOMEM;
-	o->engine = cow_engine_create(o->wq, origin_publish, o);
+	o->engine = cow_engine_create(o->wq, cow_pending_work, o);
 	return PTR_ERR_OR_ZERO(o->engine);
 }
 
@@ -1204,17 +644,4 @@ void cow_origin_put(struct cow_origin *o)
 	list_del(&o->node);
 	cancel_delayed_work_sync(&o->decide_work);
 	origin_free(o);
-}
-
-int cow_origin_init(void)
-{
-	pending_cache = kmem_cache_create("cowsnap_pending", sizeof(struct cow_pending),
-					  0, 0, NULL);
-	return pending_cache ? 0 : -ENOMEM;
-}
-
-void cow_origin_exit(void)
-{
-	WARN_ON(!list_empty(&origins));
-	kmem_cache_destroy(pending_cache);
 }

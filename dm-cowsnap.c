@@ -796,12 +796,12 @@ static int __init cowsnap_init(void)
 	r = cow_exception_init();
 	if (r)
 		return r;
-	r = cow_origin_init();
+	r = cow_pending_init();
 	if (r)
 		goto exit_exception;
 	r = dm_register_target(&origin_target_type);
 	if (r)
-		goto exit_origin;
+		goto exit_pending;
 	r = dm_register_target(&snap_target_type);
 	if (r)
 		goto unregister_origin;
@@ -809,8 +809,8 @@ static int __init cowsnap_init(void)
 
 unregister_origin:
 	dm_unregister_target(&origin_target_type);
-exit_origin:
-	cow_origin_exit();
+exit_pending:
+	cow_pending_exit();
 exit_exception:
 	cow_exception_exit();
 	return r;
@@ -820,7 +820,7 @@ static void __exit cowsnap_exit(void)
 {
 	dm_unregister_target(&snap_target_type);
 	dm_unregister_target(&origin_target_type);
-	cow_origin_exit();
+	cow_pending_exit();
 	cow_exception_exit();
 }
 

@@ -225,6 +225,7 @@ bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
 
 struct cow_origin;
 struct cow_bio;
+struct cow_pending;
 
 /* In the order in which a snapshot goes through them; see cow_snap_set_state(). */
 enum cow_snap_state {
@@ -232,40 +233,6 @@ enum cow_snap_state {
 	COW_SNAP_LIVE,
 	COW_SNAP_OVERFLOWED,	/* the store was full */
 	COW_SNAP_INVALID,	/* an error cost it its contents */
-};
-
-/* How a pending exception comes by its data. */
-enum cow_pending_mode {
-	COW_BY_COPY,		/* the engine copies it into the store */
-	COW_BY_BIO,		/* a snapshot's write brings whole chunks itself */
-	COW_BY_MARK,		/* no data to move: only the map changes */
-};
-
-/*
- * A run of chunks on its way into the map. Owned by the store's tree from
- * cow_pending_add() until the copy worker takes it out; bios parked on it are
- * its own until they are released.
- */
-struct cow_pending {
-	struct rb_node rb;		/* store->pendings, under origin->lock */
-	u64 first, last, subtree_last;	/* chunks, both inclusive */
-	struct cow_store *store;
-	struct list_head node;		/* on a job, then on a list of the origin */
-	struct list_head parked;	/* struct cow_bio */
-	struct list_head sharers;	/* of the leader: pendings its job serves */
-	struct cow_job job;		/* used by the leader of the job alone */
-	u64 place;
-	u32 epoch;			/* of the snapshot, for private versions */
-	u32 taken_over;			/* epoch of the version taken over, or 0 */
-	u32 nr_zero;
-	u32 nr_reserved;		/* chunks promised and not yet placed */
-	unsigned int offset_sectors;	/* where the run begins in its job */
-	enum cow_kind kind;
-	enum cow_pending_mode mode;
-	bool publishing;		/* counted in origin->nr_publishing */
-	blk_status_t status;
-	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */
-	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];
 };
 
 /* What a table says of a snapshot. */
@@ -372,6 +339,83 @@ static inline u64 cow_sector_to_chunk(const struct cow_store *store, sector_t se
 
 /*
  * ---------------------------------------------------------------------------
+ * dm-cowsnap-pending.c: pending exceptions, and the reads they wait for
+ * ---------------------------------------------------------------------------
+ */
+
+/* How a pending exception comes by its data. */
+enum cow_pending_mode {
+	COW_BY_COPY,		/* the engine copies it into the store */
+	COW_BY_BIO,		/* a snapshot's write brings whole chunks itself */
+	COW_BY_MARK,		/* no data to move: only the map changes */
+};
+
+/*
+ * A run of chunks on its way into the map. Owned by the store's tree from
+ * cow_pending_add() until the copy worker takes it out; bios parked on it are
+ * its own until they are released.
+ */
+struct cow_pending {
+	struct rb_node rb;		/* store->pendings, under origin->lock */
+	u64 first, last, subtree_last;	/* chunks, both inclusive */
+	struct cow_store *store;
+	struct list_head node;		/* on a job, then on a list of the origin */
+	struct list_head parked;	/* struct cow_bio */
+	struct list_head sharers;	/* of the leader: pendings its job serves */
+	struct cow_job job;		/* used by the leader of the job alone */
+	u64 place;
+	u32 epoch;			/* of the snapshot, for private versions */
+	u32 taken_over;			/* epoch of the version taken over, or 0 */
+	u32 nr_zero;
+	u32 nr_reserved;		/* chunks promised and not yet placed */
+	unsigned int offset_sectors;	/* where the run begins in its job */
+	enum cow_kind kind;
+	enum cow_pending_mode mode;
+	bool publishing;		/* counted in origin->nr_publishing */
+	blk_status_t status;
+	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */
+	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];
+};
+
+int cow_pending_init(void);
+void cow_pending_exit(void);
+/* Context: may sleep. */
+int cow_pending_pool_init(mempool_t *pool);
+
+/* The first pending that overlaps these chunks, if any. origin->lock held. */
+struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 last);
+/*
+ * A new pending in the tree, nothing started; @reserve chunks of room are promised
+ * to it. NULL: no memory just now. origin->lock held.
+ */
+struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
+				    enum cow_kind kind, u32 reserve);
+/* Start the copy that @leader and all on its list of sharers wait for. Any context. */
+void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
+		      sector_t sector, sector_t nr_sectors);
+/* Data that took no job has been dealt with: have it published. Any context. */
+void cow_pending_finished(struct cow_pending *pending);
+/* The data of @pending is dealt with, or failed: publish it. Engine's worker. */
+void cow_pending_publish(struct cow_pending *pending);
+/* The engine's hook: what was finished or drained elsewhere. @context: the origin. */
+void cow_pending_work(void *context);
+
+/* From here on writes to what @cb reads at home wait for it. Any context. */
+void cow_track_read(struct cow_bio *cb);
+void cow_untrack_read(struct cow_bio *cb);
+
+static inline sector_t cow_pending_sector(const struct cow_pending *pending)
+{
+	return cow_chunk_to_sector(pending->store, pending->first);
+}
+
+static inline sector_t cow_pending_end_sector(const struct cow_pending *pending)
+{
+	return cow_chunk_to_sector(pending->store, pending->last + 1);
+}
+
+/*
+ * ---------------------------------------------------------------------------
  * dm-cowsnap-origin.c: the origin, its gate, and the life of a write
  * ---------------------------------------------------------------------------
  */
@@ -446,9 +490,6 @@ struct cow_origin {
 	atomic64_t skipped_discards;
 };
 
-int cow_origin_init(void);
-void cow_origin_exit(void);
-
 extern struct mutex cow_registry_mutex;
 
 /* Find or make. Context: may sleep, registry_mutex held. */
@@ -471,15 +512,34 @@ int cow_bio_map(struct cow_bio *cb);
 int cow_bio_ended(struct cow_bio *cb, blk_status_t status);
 
 /*
+ * The two decisions. *@part is what the answer is about: @cb, or, in a worker, a
+ * piece cut off its front; then the caller goes on with the rest in @cb.
+ * Context: process; never sleeps.
+ */
+int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part);
+int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part);
+
+/* Take a bio that has waited all the way, in parts if need be. Worker. */
+void cow_bio_run(struct cow_bio *cb);
+/* No memory: decide again when some is free. Context: process. */
+void cow_bio_defer(struct cow_bio *cb);
+/* End a bio that goes nowhere. Returns DM_MAPIO_SUBMITTED. */
+int cow_bio_finish(struct cow_bio *cb, blk_status_t status);
+/*
+ * The first @nr_sectors of a bio: all of it, or what dm or a piece makes of it.
+ * The caller goes on with the rest if what comes back is not @cb. NULL: no memory.
+ */
+struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors);
+/* Most chunks that one pending of @store may have. Any context. */
+u64 cow_run_chunks_max(struct cow_store *store);
+
+/*
  * Shut the gate of the origin: new writes are held, those sent home have ended
  * and are flushed. Context: may sleep, origin->admin held. -ETIMEDOUT, with the
  * gate open again, if the device does not finish its writes in time.
  */
 int cow_origin_freeze(struct cow_origin *origin);
 void cow_origin_thaw(struct cow_origin *origin);
-
-/* The data of @pending is dealt with (or failed): publish it. Engine's worker. */
-void cow_pending_publish(struct cow_pending *pending);
 
 /*
  * ---------------------------------------------------------------------------

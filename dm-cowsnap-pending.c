@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: pending exceptions, and the reads they wait for
+ *
+ * A pending exception is a run of chunks on its way into the map. It stands in its
+ * store's interval tree from when it is decided on until its exception can be
+ * relied on by everybody; bios that need it are parked on it meanwhile.
+ *
+ *   added --> copied, carried or marked --> published --> drained --> released
+ *             (kcopyd)(a bio) (nothing)     in the map    of reads    out of the tree
+ *
+ * Promises kept here:
+ *  I3  cow_pending_publish() puts a pending into the map first, pending_release()
+ *      takes it out of the tree last; whoever decides under origin->lock sees one.
+ *  I4  snapshot reads on their way home stand in origin->reads from before their
+ *      last lookup; a published pending waits for those that overlap it. Until it
+ *      is released origin->nr_publishing keeps other writes off the fast path.
+ *  I7  pendings come from a pool, and whoever finds none waits for one to be freed.
+ *
+ * Lock order: see dm-cowsnap.h.
+ */
+#include <linux/interval_tree_generic.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+
+/* Pending exceptions that are always there, and the most an origin may have. */
+#define PENDING_RESERVE		64
+#define PENDING_MAX		8192
+
+#define pending_start(p) ((p)->first)
+#define pending_last(p) ((p)->last)
+INTERVAL_TREE_DEFINE(struct cow_pending, rb, u64, subtree_last, pending_start,
+		     pending_last, static __maybe_unused, pending_tree)
+
+#define read_start(cb) ((cb)->start)
+#define read_last(cb) ((cb)->last)
+INTERVAL_TREE_DEFINE(struct cow_bio, rb, sector_t, subtree_last, read_start,
+		     read_last, static __maybe_unused, read_tree)
+
+static struct kmem_cache *pending_cache;
+
+/* -------------------------------------------------------------- tracked reads */
+
+void cow_track_read(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+	unsigned long flags;
+
+	cb->start = cb->bio->bi_iter.bi_sector;
+	cb->last = bio_end_sector(cb->bio) - 1;
+	cb->tracked = true;
+	spin_lock_irqsave(&o->end_lock, flags);
+	read_tree_insert(cb, &o->reads);
+	spin_unlock_irqrestore(&o->end_lock, flags);
+}
+
+static bool reads_overlap(struct cow_origin *o, struct cow_pending *p)
+{
+	lockdep_assert_held(&o->end_lock);
+	return read_tree_iter_first(&o->reads, cow_chunk_to_sector(p->store, p->first),
+				    cow_chunk_to_sector(p->store, p->last + 1) - 1);
+}
+
+void cow_untrack_read(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+	struct cow_pending *p, *next;
+	unsigned long flags;
+	bool drained = false;
+
+	spin_lock_irqsave(&o->end_lock, flags);
+	read_tree_remove(cb, &o->reads);
+	cb->tracked = false;
+	list_for_each_entry_safe(p, next, &o->draining, node) {
+		if (!reads_overlap(o, p)) {
+			list_move_tail(&p->node, &o->drained);
+			drained = true;
+		}
+	}
+	spin_unlock_irqrestore(&o->end_lock, flags);
+	if (drained)
+		cow_engine_kick(o->engine);
+}
+
+/* --------------------------------------------------------- pending exceptions */
+
+struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 last)
+{
+	return pending_tree_iter_first(&store->pendings, first, last);
+}
+
+struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
+				    enum cow_kind kind, u32 reserve)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_pending *p = NULL;
+
+	lockdep_assert_held(&o->lock);
+	if (o->nr_pendings < PENDING_MAX)
+		p = mempool_alloc(&o->pending_pool, GFP_NOWAIT | __GFP_NOWARN);
+	if (!p)
+		return NULL;
+	memset(p, 0, sizeof(*p));
+	p->first = first;
+	p->last = first + nr - 1;
+	p->store = store;
+	p->kind = kind;
+	p->nr_reserved = reserve;
+	INIT_LIST_HEAD(&p->node);
+	INIT_LIST_HEAD(&p->parked);
+	INIT_LIST_HEAD(&p->sharers);
+	pending_tree_insert(p, &store->pendings);
+	store->nr_pendings++;
+	o->nr_pendings++;
+	return p;
+}
+
+void cow_pending_finished(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+	unsigned long flags;
+
+	spin_lock_irqsave(&o->end_lock, flags);
+	list_add_tail(&p->node, &o->finished);
+	spin_unlock_irqrestore(&o->end_lock, flags);
+	cow_engine_kick(o->engine);
+}
+
+void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
+		      sector_t sector, sector_t nr_sectors)
+{
+	leader->job.ops = &cow_store_job_ops;
+	leader->job.bdev = bdev;
+	leader->job.sector = sector;
+	leader->job.nr_sectors = nr_sectors;
+	cow_engine_submit(leader->store->origin->engine, &leader->job);
+}
+
+/* Take a pending out and let go what waits for it. Engine's worker. */
+static void pending_release(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+	struct cow_origin *o = store->origin;
+	struct cow_bio *carrier = p->carrier;
+	bool refuse = p->status && cow_kind_is_private(p->kind);
+	struct cow_bio *cb, *next;
+	LIST_HEAD(parked);
+
+	spin_lock(&o->lock);
+	pending_tree_remove(p, &store->pendings);
+	cow_store_unreserve(store, p->nr_reserved);
+	if (p->publishing)
+		atomic_dec(&o->nr_publishing);
+	list_splice_init(&p->parked, &parked);
+	mempool_free(p, &o->pending_pool);
+	o->nr_pendings--;
+	if (!list_empty(&o->deferred))
+		mod_delayed_work(o->wq, &o->decide_work, 0);
+	if (!--store->nr_pendings)
+		wake_up(&store->idle);
+	spin_unlock(&o->lock);
+
+	if (carrier) {
+		carrier->carries = NULL;
+		bio_endio(carrier->bio);
+	}
+	list_for_each_entry_safe(cb, next, &parked, node) {
+		list_del_init(&cb->node);
+		if (refuse && cb->snap)
+			cow_bio_finish(cb, BLK_STS_IOERR);
+		else
+			cow_bio_run(cb);
+	}
+}
+
+static void pending_failed(struct cow_pending *p)
+{
+	/* A snapshot's own write fails alone: nothing old is lost with it. */
+	if (cow_kind_is_private(p->kind))
+		return;
+	cow_store_invalidate(p->store, COW_SNAP_INVALID,
+			     p->job.read_status ? "old data could not be read" :
+			     "old data could not be written to the store");
+}
+
+void cow_pending_publish(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+	bool wait = false;
+	int r;
+
+	if (p->status) {
+		pending_failed(p);
+	} else {
+		/*
+		 * Raised before the map changes, so that a write that finds the
+		 * map changed finds this raised.
+		 */
+		p->publishing = true;
+		atomic_inc(&o->nr_publishing);
+		/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
+		smp_wmb();
+		r = cow_store_publish(p);
+		if (r == -ENOMEM)
+			cow_store_invalidate(p->store, COW_SNAP_INVALID,
+					     "no memory to remember an exception");
+		spin_lock_irq(&o->end_lock);
+		wait = reads_overlap(o, p);
+		if (wait)
+			list_add_tail(&p->node, &o->draining);
+		spin_unlock_irq(&o->end_lock);
+	}
+	if (!wait)
+		pending_release(p);
+}
+
+static struct cow_pending *pop_pending(struct cow_origin *o, struct list_head *list)
+{
+	struct cow_pending *p;
+
+	spin_lock_irq(&o->end_lock);
+	p = list_first_entry_or_null(list, struct cow_pending, node);
+	if (p)
+		list_del_init(&p->node);
+	spin_unlock_irq(&o->end_lock);
+	return p;
+}
+
+void cow_pending_work(void *context)
+{
+	struct cow_origin *o = context;
+	struct cow_pending *p;
+
+	while ((p = pop_pending(o, &o->finished)))
+		cow_pending_publish(p);
+	while ((p = pop_pending(o, &o->drained)))
+		pending_release(p);
+}
+
+/* -------------------------------------------------------------- set up, down */
+
+int cow_pending_pool_init(mempool_t *pool)
+{
+	return mempool_init_slab_pool(pool, PENDING_RESERVE, pending_cache);
+}
+
+int cow_pending_init(void)
+{
+	pending_cache = kmem_cache_create("cowsnap_pending", sizeof(struct cow_pending),
+					  0, 0, NULL);
+	return pending_cache ? 0 : -ENOMEM;
+}
+
+void cow_pending_exit(void)
+{
+	kmem_cache_destroy(pending_cache);
+}

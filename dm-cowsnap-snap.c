@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: reading and writing a snapshot
+ *
+ * A snapshot sees a chunk at its own private version, else at the oldest copied
+ * version of its epoch or a later one, else at home. Reads go where the map
+ * says, cut only where that changes. Writes go in place where the snapshot has a
+ * private version; where it has none it gets one first, by the cheapest way:
+ *
+ *   seen by no other live snapshot   the copied version becomes private, nothing moves
+ *   zeroing of whole chunks          a version without room
+ *   the bio covers whole chunks      the bio's own data, published when it is written
+ *   else                             a copy, then the write in place
+ *
+ * Promises kept here:
+ *  I4  snap_read_home() is seen before it looks; see dm-cowsnap-pending.c.
+ *  I6  a write is acknowledged once it is where lookups find it.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+
+static u64 bio_chunks(const struct cow_store *store, const struct bio *bio, u64 *first)
+{
+	*first = cow_sector_to_chunk(store, bio->bi_iter.bi_sector);
+	return cow_sector_to_chunk(store, bio_end_sector((struct bio *)bio) - 1) -
+	       *first + 1;
+}
+
+/* How many sectors of @bio, from its start, lie in the @nr chunks from @first. */
+static u64 bio_sectors_within(const struct cow_store *store, const struct bio *bio,
+			      u64 first, u64 nr)
+{
+	return min_t(u64, bio_sectors(bio),
+		     cow_chunk_to_sector(store, first + nr) - bio->bi_iter.bi_sector);
+}
+
+static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, u64 place)
+{
+	bio_set_dev(bio, store->bdev);
+	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
+				  cow_chunk_to_sector(store, first);
+}
+
+static int snap_defer(struct cow_bio *cb, struct cow_bio **part)
+{
+	*part = cb;
+	cow_bio_defer(cb);
+	return DM_MAPIO_SUBMITTED;
+}
+
+static int snap_read_home(struct cow_bio *cb)
+{
+	struct cow_snap *snap = cb->snap;
+	struct cow_extent ext;
+	u64 first, nr;
+
+	/*
+	 * Be seen first, look again after: a write that found no tracked read
+	 * here has changed the map before it looked (I4).
+	 */
+	cow_track_read(cb);
+	nr = bio_chunks(snap->store, cb->bio, &first);
+	cow_map_lookup(&snap->store->map, first, nr, snap->epoch, &ext);
+	if (ext.kind == COW_HOME && ext.nr == nr) {
+		bio_set_dev(cb->bio, cb->origin->bdev);
+		return DM_MAPIO_REMAPPED;
+	}
+	cow_untrack_read(cb);
+	if (cb->in_map)
+		return -EAGAIN;
+	cow_bio_run(cb);
+	return DM_MAPIO_SUBMITTED;
+}
+
+static int snap_read(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_snap *snap = cb->snap;
+	struct cow_store *store = snap->store;
+	struct cow_extent ext;
+	u64 first, nr;
+	int r;
+
+	do {
+		nr = bio_chunks(store, cb->bio, &first);
+		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
+		*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first, ext.nr));
+		if (!*part)
+			return snap_defer(cb, part);
+		if (cow_kind_has_place(ext.kind)) {
+			point_at_store(store, (*part)->bio, first, ext.place);
+			return DM_MAPIO_REMAPPED;
+		}
+		if (ext.kind != COW_HOME) {
+			zero_fill_bio((*part)->bio);
+			return cow_bio_finish(*part, BLK_STS_OK);
+		}
+		r = snap_read_home(*part);
+	} while (r == -EAGAIN);
+	return r;
+}
+
+static bool bio_zeroes(const struct bio *bio)
+{
+	return bio_op(bio) == REQ_OP_WRITE_ZEROES || bio_op(bio) == REQ_OP_DISCARD;
+}
+
+/* Can @bio be done without a change of the map? */
+static bool snap_in_place(const struct cow_extent *ext, const struct bio *bio)
+{
+	if (ext->kind == COW_PRIVATE)
+		return bio_op(bio) != REQ_OP_DISCARD;
+	return ext->kind == COW_PRIVATE_ZERO && bio_zeroes(bio);
+}
+
+/* Whole chunks that @bio covers from its start on; 0 if it starts within one. */
+static u64 bio_whole_chunks(const struct cow_snap *snap, const struct bio *bio)
+{
+	const struct cow_store *store = snap->store;
+	sector_t start = bio->bi_iter.bi_sector;
+	sector_t end = bio_end_sector((struct bio *)bio);
+	u64 first = cow_sector_to_chunk(store, start);
+
+	if (start != cow_chunk_to_sector(store, first))
+		return 0;
+	/* What lies behind the snapshot's end needs no preserving. */
+	if (end == snap->nr_sectors)
+		end = cow_chunk_to_sector(store, cow_sector_to_chunk(store, end - 1) + 1);
+	return cow_sector_to_chunk(store, end) - first;
+}
+
+/* How a snapshot's write gets chunks of its own. */
+struct snap_plan {
+	enum cow_pending_mode mode;
+	enum cow_kind kind;
+	u64 nr;			/* chunks */
+	u32 reserve;
+};
+
+static void snap_make_plan(struct cow_bio *cb, const struct cow_extent *ext,
+			   struct snap_plan *plan)
+{
+	struct cow_store *store = cb->snap->store;
+	u64 whole = min(bio_whole_chunks(cb->snap, cb->bio), ext->nr);
+
+	plan->kind = COW_PRIVATE;
+	plan->nr = min(ext->nr, cow_run_chunks_max(store));
+	plan->reserve = 0;
+	if (bio_zeroes(cb->bio) && whole) {
+		plan->mode = COW_BY_MARK;
+		plan->kind = COW_PRIVATE_ZERO;
+		plan->nr = min_t(u64, whole, COW_RUN_CHUNKS);
+	} else if (ext->kind == COW_COPIED &&
+		   cow_store_sole_owner(store, ext, cb->snap->epoch)) {
+		plan->mode = COW_BY_MARK;
+		/* Only the first chunk is known to be ours alone. */
+		plan->nr = 1;
+	} else if (whole) {
+		plan->mode = COW_BY_BIO;
+		plan->nr = min(whole, plan->nr);
+		plan->reserve = plan->nr;
+	} else {
+		plan->mode = COW_BY_COPY;
+		plan->nr = 1;
+		plan->reserve = 1;
+	}
+}
+
+static void snap_copy(struct cow_pending *p, const struct cow_extent *ext)
+{
+	struct cow_store *store = p->store;
+	struct block_device *bdev = store->origin->bdev;
+	sector_t sector = cow_pending_sector(p);
+	sector_t nr_sectors = min(cow_pending_end_sector(p), bdev_nr_sectors(bdev)) - sector;
+
+	if (ext->kind == COW_COPIED) {
+		bdev = store->bdev;
+		sector = cow_chunk_to_sector(store, ext->place);
+		nr_sectors = store->chunk_sectors;
+	} else if (ext->kind != COW_HOME) {
+		bdev = NULL;
+		nr_sectors = store->chunk_sectors;
+	}
+	cow_pending_copy(p, bdev, sector, nr_sectors);
+}
+
+/* Carry the plan out for @part, the bio cut to fit it. origin->lock held. */
+static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
+		      const struct snap_plan *plan, struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	p->mode = plan->mode;
+	p->epoch = part->snap->epoch;
+	if (plan->mode == COW_BY_BIO) {
+		p->carrier = part;
+		part->carries = p;
+		p->place = cow_store_place(store, plan->nr);
+		p->nr_reserved = 0;
+		point_at_store(store, part->bio, p->first, p->place);
+		return DM_MAPIO_REMAPPED;
+	}
+	list_add_tail(&part->node, &p->parked);
+	if (plan->mode == COW_BY_COPY) {
+		list_add(&p->node, &p->sharers);
+		snap_copy(p, ext);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (plan->kind == COW_PRIVATE) {
+		p->taken_over = ext->epoch;
+		p->place = ext->place;
+	}
+	cow_pending_finished(p);
+	return DM_MAPIO_SUBMITTED;
+}
+
+/* Give the first chunks of @cb a private version. origin->lock held. */
+static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_snap *snap = cb->snap;
+	struct cow_store *store = snap->store;
+	struct cow_pending *p;
+	struct cow_extent ext;
+	struct snap_plan plan;
+	u64 first, nr;
+
+	if (snap->state != COW_SNAP_LIVE)
+		return DM_MAPIO_KILL;
+	nr = bio_chunks(store, cb->bio, &first);
+	p = cow_pending_overlap(store, first, first + nr - 1);
+	if (p && p->first <= first) {
+		list_add_tail(&cb->node, &p->parked);
+		return DM_MAPIO_SUBMITTED;
+	}
+	/* With no pending in the way the map holds still under the lock. */
+	cow_map_lookup(&store->map, first, p ? p->first - first : nr, snap->epoch, &ext);
+	if (snap_in_place(&ext, cb->bio))
+		return -EAGAIN;
+	snap_make_plan(cb, &ext, &plan);
+	if (!cow_store_reserve(store, plan.reserve))
+		return -ENOSPC;
+	*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first, plan.nr));
+	p = *part ? cow_pending_add(store, first, plan.nr, plan.kind, plan.reserve) : NULL;
+	if (!p) {
+		cow_store_unreserve(store, plan.reserve);
+		return -ENOMEM;
+	}
+	return snap_start(*part, &ext, &plan, p);
+}
+
+/* A zeroed chunk is zero already; a discard may go on to the origin. */
+static int snap_zero_is_done(struct cow_bio *part)
+{
+	if (bio_op(part->bio) == REQ_OP_DISCARD && part->passdown) {
+		struct cow_bio *rest = part;
+
+		part->snap = NULL;
+		part->discard = COW_DISCARD_SKIP;
+		if (part->in_map)
+			return cow_origin_decide(part, &rest);
+		cow_bio_run(part);
+		return DM_MAPIO_SUBMITTED;
+	}
+	return cow_bio_finish(part, BLK_STS_OK);
+}
+
+static int snap_write(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_snap *snap = cb->snap;
+	struct cow_store *store = snap->store;
+	struct cow_extent ext;
+	u64 first, nr;
+	int r;
+
+	do {
+		nr = bio_chunks(store, cb->bio, &first);
+		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
+		if (snap_in_place(&ext, cb->bio)) {
+			*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first,
+								     ext.nr));
+			if (!*part)
+				return snap_defer(cb, part);
+			if (ext.kind == COW_PRIVATE_ZERO)
+				return snap_zero_is_done(*part);
+			point_at_store(store, (*part)->bio, first, ext.place);
+			return DM_MAPIO_REMAPPED;
+		}
+		*part = cb;
+		spin_lock(&snap->store->origin->lock);
+		r = snap_privatize(cb, part);
+		spin_unlock(&snap->store->origin->lock);
+	} while (r == -EAGAIN);
+	if (r == -ENOMEM)
+		return snap_defer(*part ?: cb, part);
+	if (r == -ENOSPC)
+		return cow_bio_finish(cb, BLK_STS_NOSPC);
+	return r;
+}
+
+/* Only whole chunks can be dropped: the ends of a discard are left as they are. */
+static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_store *store = cb->snap->store;
+	struct bio *bio = cb->bio;
+	u64 whole = bio_whole_chunks(cb->snap, bio);
+	u64 first;
+
+	if (whole) {
+		*part = cow_bio_front(cb, cow_chunk_to_sector(store, whole));
+		if (!*part)
+			return snap_defer(cb, part);
+		if (*part == cb)
+			return snap_write(cb, part);
+		cow_bio_run(*part);
+		return DM_MAPIO_SUBMITTED;
+	}
+	bio_chunks(store, bio, &first);
+	*part = cow_bio_front(cb, bio_sectors_within(store, bio, first, 1));
+	if (!*part)
+		return snap_defer(cb, part);
+	return cow_bio_finish(*part, BLK_STS_OK);
+}
+
+int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part)
+{
+	if (READ_ONCE(cb->snap->state) != COW_SNAP_LIVE)
+		return DM_MAPIO_KILL;
+	switch (bio_op(cb->bio)) {
+	case REQ_OP_READ:
+		return snap_read(cb, part);
+	case REQ_OP_DISCARD:
+		return snap_discard(cb, part);
+	default:
+		return snap_write(cb, part);
+	}
+}
