@@ -77,7 +77,7 @@ static void piece_endio(struct bio *bio)
 	struct cow_piece *piece = container_of(bio, struct cow_piece, bio);
 	struct bio *whole = piece->whole;
 
-	if (cow_bio_ended(&piece->cb, bio->bi_status) == DM_ENDIO_INCOMPLETE)
+	if (cow_bio_ended(&piece->cb, &bio->bi_status) == DM_ENDIO_INCOMPLETE)
 		return;
 	if (bio->bi_status && !whole->bi_status)
 		whole->bi_status = bio->bi_status;
@@ -446,16 +446,20 @@ void cow_bio_run(struct cow_bio *cb)
 	} while (part != cb);
 }
 
-int cow_bio_ended(struct cow_bio *cb, blk_status_t status)
+int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 {
 	if (cb->gated) {
 		cb->gated = false;
 		percpu_ref_put(&cb->origin->gate);
 	}
-	if (cb->tracked)
+	if (cb->tracked) {
 		cow_untrack_read(cb);
+		/* Writes wait for the reads of a live snapshot only. */
+		if (READ_ONCE(cb->snap->state) != COW_SNAP_LIVE)
+			*status = BLK_STS_IOERR;
+	}
 	if (cb->carries) {
-		cb->carries->status = status;
+		cb->carries->status = *status;
 		cow_pending_finished(cb->carries);
 		return DM_ENDIO_INCOMPLETE;
 	}

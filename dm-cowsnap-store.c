@@ -306,14 +306,15 @@ void __cow_store_invalidate(struct cow_store *store, enum cow_snap_state state,
 	struct cow_snap *snap;
 
 	lockdep_assert_held(&store->origin->lock);
-	old = rcu_replace_pointer(store->live, NULL,
-				  lockdep_is_held(&store->origin->lock));
-	if (!old)
+	if (!rcu_access_pointer(store->live))
 		return;
-	kfree_rcu(old, rcu);
+	/* First the state, so that reads that writes no longer wait for see it. */
 	list_for_each_entry(snap, &store->snaps, node)
 		if (snap->state == COW_SNAP_LIVE)
 			snap_set_state(snap, state);
+	old = rcu_replace_pointer(store->live, NULL,
+				  lockdep_is_held(&store->origin->lock));
+	kfree_rcu(old, rcu);
 	DMERR_LIMIT("store %pg: its snapshots of %pg are invalid: %s", store->bdev,
 		    store->origin->bdev, why);
 	queue_work(store->origin->wq, &store->event_work);

@@ -263,7 +263,7 @@ static int origin_map(struct dm_target *ti, struct bio *bio)
 
 static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 {
-	return cow_bio_ended(dm_per_bio_data(bio, sizeof(struct cow_bio)), *error);
+	return cow_bio_ended(dm_per_bio_data(bio, sizeof(struct cow_bio)), error);
 }
 
 static void emit_copy_stats(struct cow_origin *o, char *result, unsigned int maxlen,

@@ -506,10 +506,11 @@ struct cow_store *cow_store_find(struct block_device *bdev);
  */
 int cow_bio_map(struct cow_bio *cb);
 /*
- * A bio came back. DM_ENDIO_DONE, or DM_ENDIO_INCOMPLETE if it is kept until
+ * A bio came back; a read that may have met new data becomes an error in *@status.
+ * DM_ENDIO_DONE, or DM_ENDIO_INCOMPLETE if it is kept until
  * what it wrote is in the map. Context: any.
  */
-int cow_bio_ended(struct cow_bio *cb, blk_status_t status);
+int cow_bio_ended(struct cow_bio *cb, blk_status_t *status);
 
 /*
  * The two decisions. *@part is what the answer is about: @cb, or, in a worker, a
