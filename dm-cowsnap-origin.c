@@ -37,7 +37,7 @@
 #include "dm-cowsnap.h"
 
 /* One bio asks for at most this many at a time, then waits for the last. */
-#define PENDING_PER_BIO		64
+#define PENDING_PER_BIO		1024
 
 /* A bio larger than this is cut, since it would wait for all of its copies. */
 #define WRITE_MAX_SECTORS	(8U * COW_RUN_SECTORS)
