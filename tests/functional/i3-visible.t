@@ -41,7 +41,7 @@ try()
 	readers=$!
 	wait_for 60 readers_run
 	write_origin "$2" "$3"
-	kill -INT "$readers" 2>/dev/null
+	kill "$readers" 2>/dev/null
 	wait "$readers"
 	ok "$1: readers saw old data alone" no_mismatch
 	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot is whole"

@@ -48,7 +48,7 @@ load_runs()
 
 load_stop()
 {
-	kill -INT "$load_pid" 2>/dev/null
+	kill "$load_pid" 2>/dev/null
 	wait "$load_pid" 2>/dev/null
 	return 0
 }
