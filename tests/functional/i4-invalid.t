@@ -14,7 +14,10 @@ DELAY=8000	# ms: the read at home is under way for so long
 
 reads_at_home()
 {
-	[[ $(reads_in_flight home) -ge 1 ]]
+	local reads
+
+	read -r reads _ <"$(sysfs /dev/mapper/home)/inflight"
+	((reads))
 }
 
 base=$(mkloop 8M)
