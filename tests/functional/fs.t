@@ -18,7 +18,7 @@ make_files()
 
 	for dir in a b c; do
 		mkdir -p "$1/$dir"
-		head -c $((FILES / 3 * $3)) /dev/urandom |
+		head -c $((FILES * $3 / 3)) /dev/urandom |
 			split -b "$3" -a 3 -d - "$1/$dir/$2"
 	done
 }
