@@ -159,7 +159,7 @@ nothing_touched()
 	done
 }
 
-plan 45
+plan 48
 snapshot_words
 chunk_sizes
 devices

@@ -10,7 +10,7 @@
 need fio
 MIB=1048576
 
-plan 29
+plan 30
 
 both_up()
 {
