@@ -228,6 +228,12 @@ static void request_gap(struct cow_request *rq, struct cow_store *store,
 			rq->starved = true;
 			return;
 		}
+		/*
+		 * As of now: home cannot change before this is published as long as
+		 * that epoch lives. A later one must not get this copy, since home
+		 * may have changed between the end of this epoch and its beginning.
+		 */
+		p->epoch = live->epoch[live->nr - 1];
 		list_add_tail(&p->node, &rq->fresh);
 		rq->last = p;
 		rq->nr++;
@@ -401,7 +407,6 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	while (!percpu_ref_tryget_live(&o->gate))
 		if (origin_hold(o, cb))
 			return DM_MAPIO_SUBMITTED;
-	bio_set_dev(bio, o->bdev);
 	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
 		return skip_discard(cb, part);
 	if (origin_write_is_free(o, bio))

@@ -256,6 +256,7 @@ static int snap_zero_is_done(struct cow_bio *part)
 
 		part->snap = NULL;
 		part->discard = COW_DISCARD_SKIP;
+		bio_set_dev(part->bio, part->origin->bdev);
 		if (part->in_map)
 			return cow_origin_decide(part, &rest);
 		cow_bio_run(part);

@@ -161,20 +161,6 @@ const struct cow_job_ops cow_store_job_ops = {
 	.done = store_job_done,
 };
 
-/* The epoch that a copied version belongs to: all that live now see it. */
-static u32 newest_epoch(struct cow_store *store)
-{
-	const struct cow_live *live;
-	u32 epoch = 0;
-
-	rcu_read_lock();
-	live = rcu_dereference(store->live);
-	if (live)
-		epoch = live->epoch[live->nr - 1];
-	rcu_read_unlock();
-	return epoch;
-}
-
 static int publish_run(struct cow_pending *p, u64 from, u64 to, u64 place,
 		       enum cow_kind kind)
 {
@@ -192,14 +178,11 @@ static int publish_run(struct cow_pending *p, u64 from, u64 to, u64 place,
 int cow_store_publish(struct cow_pending *p)
 {
 	u64 nr = pending_nr(p), place = p->place;
-	u32 newest = newest_epoch(p->store);
 	u64 from = 0, to;
 	int r = 0;
 
-	if (!newest)
+	if (!rcu_access_pointer(p->store->live))
 		return -ENOENT;
-	if (!cow_kind_is_private(p->kind))
-		p->epoch = newest;
 	if (p->kind == COW_PRIVATE_ZERO)
 		return publish_run(p, 0, nr, 0, COW_PRIVATE_ZERO);
 	for (; !r && next_data(p, &from, &to); from = to) {

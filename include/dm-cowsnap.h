@@ -364,7 +364,7 @@ struct cow_pending {
 	struct list_head sharers;	/* of the leader: pendings its job serves */
 	struct cow_job job;		/* used by the leader of the job alone */
 	u64 place;
-	u32 epoch;			/* of the snapshot, for private versions */
+	u32 epoch;			/* of the version that it will be */
 	u32 taken_over;			/* epoch of the version taken over, or 0 */
 	u32 nr_zero;
 	u32 nr_reserved;		/* chunks promised and not yet placed */
@@ -435,7 +435,7 @@ struct cow_bio {
 	struct list_head node;		/* parked, held or deferred */
 	struct bio *bio;
 	struct cow_origin *origin;
-	struct cow_snap *snap;		/* NULL: a write to the origin */
+	struct cow_snap *snap;		/* NULL: a write to the origin, bound for it */
 	struct cow_pending *carries;	/* the pending whose data this bio brings */
 	/* Tracked read: sectors of the origin, in origin->reads. */
 	struct rb_node rb;
