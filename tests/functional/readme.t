@@ -29,6 +29,7 @@ run_block()
 		set -e
 		# shellcheck disable=SC2034  # the block uses it
 		LEN=$(sectors "$base")
+		# shellcheck source=/dev/null
 		. "$TEST_TMP/block"
 	)
 }
