@@ -58,7 +58,7 @@ blocks()
 	fill "$base" "$TEST_TMP/old"
 	origin_up o "$base"
 	snap_up s "$base" "$store" N "$3"
-	export BLOCK=$2 SIZE=8m
+	export BLOCK=$2 SIZE=4m
 	TARGET=/dev/mapper/o ok "$words: the origin verifies" run_fio blocks
 	ok "$words: the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
 	image /dev/mapper/o "$TEST_TMP/new"

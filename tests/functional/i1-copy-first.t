@@ -35,13 +35,26 @@ traced_writes()
 	trace_stop >"$TEST_TMP/trace"
 }
 
+# slow STORE MS: writes to it take so long.
+slow()
+{
+	local table
+
+	table="0 $(sectors "$1") delay $1 0 0 $1 0 $2"
+	if dmsetup info slow >/dev/null 2>&1; then
+		dmreload slow "$table"
+	else
+		dmcreate slow "$table"
+	fi
+}
+
 base=$(mkloop 8M)
 store=$(mkloop 16M)
 store2=$(mkloop 16M)
 fill_letter "$base" A
 len=$(sectors "$base")
 dmcreate home "0 $len linear $base 0"
-dmcreate slow "0 $(sectors "$store") delay $store 0 0 $store 0 300"
+slow "$store" 500
 origin_up o /dev/mapper/home
 snap_up s /dev/mapper/home /dev/mapper/slow N 8
 snap_up t /dev/mapper/home "$store2" N 64
@@ -52,6 +65,7 @@ sleep 0.1
 is "$(not_letter /dev/mapper/s A 0 65536)" 0 \
 	"a snapshot read right after a write, the store being slow, has the old data"
 wait "$writer"
+slow "$store" 20
 traced_writes --rw=randwrite --bs=4k
 read -r early all <<<"$(early_writes)"
 diag "random: $all writes at home, $early before their copy was read"
