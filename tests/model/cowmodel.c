@@ -172,7 +172,7 @@ static void do_operation(struct worker *w, struct view *v)
 	if (dice < writes)
 		view_write(v, w->thread, sector, count, w->buf);
 	else if (dice < writes + 5)
-		view_zeroout(v, w->thread, sector, count);
+		view_zeroout(v, w->thread, sector, count, w->buf);
 	else if (dice < writes + 9 && v->discards)
 		view_discard(v, w->thread, sector, count, w->buf);
 	else if (dice < writes + 12)

@@ -139,7 +139,7 @@ void view_drain(struct view *v, enum view_state next);
 void view_open(struct view *v);
 void view_close(struct view *v);
 void view_write(struct view *v, int thread, u64 sector, u32 count, u8 *buf);
-void view_zeroout(struct view *v, int thread, u64 sector, u32 count);
+void view_zeroout(struct view *v, int thread, u64 sector, u32 count, u8 *buf);
 void view_discard(struct view *v, int thread, u64 sector, u32 count, u8 *buf);
 void view_read(struct view *v, int thread, u64 sector, u32 count, u8 *buf);
 void view_fsync(struct view *v, int thread);

@@ -304,11 +304,16 @@ static void check_sectors(struct view *v, u64 sector, u32 count, const u8 *buf)
 
 /* ---- I/O ---- */
 
-/* An error is allowed only to a snapshot that was given too small a store. */
+/*
+ * An error is allowed only to a snapshot that was given too small a store: with
+ * its state Invalid, or to a write of its own that finds no room.
+ */
 static void io_failed(struct view *v, const char *what, u64 sector, u32 count, int error)
 {
 	char status[256] = "";
 
+	if (v->may_overflow && error == ENOSPC)
+		return;
 	if (v->may_overflow) {
 		dm_status(v, status, sizeof(status));
 		if (strstr(status, "Invalid") || strstr(status, "Overflow")) {
@@ -338,16 +343,52 @@ static bool pread_sectors(struct view *v, u64 sector, u32 count, u8 *buf)
 		       pread(v->fd, buf, (size_t)count * SECTOR_BYTES, sector * SECTOR_BYTES));
 }
 
+/*
+ * A change that was not made for certain, in each sector: a discard is but a
+ * hint, and a write may have failed half way. Read which, and say so in @tags.
+ */
+static void settle_change(struct view *v, u64 sector, u32 count, u8 *buf,
+			  u64 *tags, u64 new_tag)
+{
+	const u8 *got;
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		tags[i] = new_tag;
+	if (!pread_sectors(v, sector, count, buf))
+		return;
+	for (i = 0; i < count; i++) {
+		got = buf + (size_t)i * SECTOR_BYTES;
+		if (sector_holds(got, sector + i, new_tag))
+			continue;
+		check_sectors(v, sector + i, 1, got);
+		tags[i] = v->tag[sector + i];
+	}
+}
+
+/* The end of a change that all sectors have, or that failed. */
+static void change_done(struct view *v, int thread, u64 tag, u64 new_tag, bool whole, u8 *buf)
+{
+	static __thread u64 tags[MAX_IO_SECTORS];
+	const struct op *op = history_op(tag);
+
+	if (!whole)
+		settle_change(v, op->sector, op->count, buf, tags, new_tag);
+	change_end(v, thread, tag, whole ? NULL : tags, new_tag);
+}
+
 void view_write(struct view *v, int thread, u64 sector, u32 count, u8 *buf)
 {
+	bool whole;
 	u64 tag;
 
 	range_lock(v, thread, sector, count);
 	tag = change_begin(v, OP_WRITE, thread, sector, count);
 	fill_sectors(buf, sector, count, tag);
-	io_done(v, "write", sector, count,
-		pwrite(v->fd, buf, (size_t)count * SECTOR_BYTES, sector * SECTOR_BYTES));
-	change_end(v, thread, tag, NULL, tag);
+	whole = io_done(v, "write", sector, count,
+			pwrite(v->fd, buf, (size_t)count * SECTOR_BYTES,
+			       sector * SECTOR_BYTES));
+	change_done(v, thread, tag, tag, whole, buf);
 	range_unlock(v, thread);
 }
 
@@ -358,50 +399,32 @@ static int range_ioctl(struct view *v, unsigned long request, u64 sector, u32 co
 	return ioctl(v->fd, request, range);
 }
 
-void view_zeroout(struct view *v, int thread, u64 sector, u32 count)
+void view_zeroout(struct view *v, int thread, u64 sector, u32 count, u8 *buf)
 {
+	bool whole;
 	u64 tag;
 
 	range_lock(v, thread, sector, count);
 	tag = change_begin(v, OP_ZEROOUT, thread, sector, count);
-	if (range_ioctl(v, BLKZEROOUT, sector, count))
+	whole = !range_ioctl(v, BLKZEROOUT, sector, count);
+	if (!whole)
 		io_failed(v, "zeroout", sector, count, errno);
-	change_end(v, thread, tag, NULL, 0);
+	change_done(v, thread, tag, 0, whole, buf);
 	range_unlock(v, thread);
-}
-
-/* A discard is a hint: each sector holds what it held, or zeros. Read which. */
-static void settle_discard(struct view *v, u64 sector, u32 count, const u8 *buf, u64 *tags)
-{
-	const u8 *got;
-	u32 i;
-
-	for (i = 0; i < count; i++) {
-		got = buf + (size_t)i * SECTOR_BYTES;
-		tags[i] = 0;
-		if (sector_holds(got, sector + i, 0))
-			continue;
-		check_sectors(v, sector + i, 1, got);
-		tags[i] = v->tag[sector + i];
-	}
 }
 
 void view_discard(struct view *v, int thread, u64 sector, u32 count, u8 *buf)
 {
-	static __thread u64 tags[MAX_IO_SECTORS];
 	u64 tag;
 
 	range_lock(v, thread, sector, count);
 	tag = change_begin(v, OP_DISCARD, thread, sector, count);
-	memset(tags, 0, sizeof(tags));
 	if (range_ioctl(v, BLKDISCARD, sector, count)) {
 		if (errno != EOPNOTSUPP)
 			io_failed(v, "discard", sector, count, errno);
 		v->discards = false;
 	}
-	if (pread_sectors(v, sector, count, buf))
-		settle_discard(v, sector, count, buf, tags);
-	change_end(v, thread, tag, tags, 0);
+	change_done(v, thread, tag, 0, false, buf);
 	range_unlock(v, thread);
 }
 
