@@ -17,8 +17,8 @@ model()
 
 	shift
 	"$TOOLS/cowmodel" --ops "$OPS" ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" >"$TEST_TMP/model.log" 2>&1 || rc=$?
-	tail -n 120 "$TEST_TMP/model.log" | sed 's/^# //' | diag
 	is "$rc" 0 "$words"
+	tail -n 120 "$TEST_TMP/model.log" | sed 's/^# //' | diag
 	for name in $(dmsetup ls | sed -n 's/^\(cowmodel-[^\t]*\).*/\1/p' | sort -r); do
 		dmsetup remove --retry "$name"
 	done
