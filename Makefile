@@ -37,6 +37,9 @@ check:
 check-debug:
 	tests/check -k debug $(T)
 
+sabotage:
+	tests/sabotage
+
 ifeq ($(HOST),1)
 demo: modules
 	tests/vm/setup demo
@@ -54,10 +57,11 @@ help:
 	@echo 'make style        sparse, W=1, checkpatch --strict, shellcheck; no warning allowed'
 	@echo 'make check        test in virtual machines with 6.1, 6.12 and the newest kernel'
 	@echo 'make check-debug  the same in a kernel with KASAN, lockdep and kmemleak'
+	@echo 'make sabotage     break each promise on purpose and see its test fail'
 	@echo 'make demo         see it work in a virtual machine (HOST=1: on this machine)'
 	@echo
 	@echo 'KVER=VERSION      another kernel to build for; check: 6.1, 6.12, newest or a version'
 	@echo 'KDIR=DIR          the build directory of the kernel, wherever it is'
 	@echo 'T=NAME            check, check-debug: only tests/functional/NAME.t'
 
-.PHONY: all modules install clean style check check-debug demo help
+.PHONY: all modules install clean style check check-debug sabotage demo help
