@@ -153,13 +153,17 @@ key_of()
 # mkscsi PARAMETER...: a disk of scsi_debug; prints its path.
 mkscsi()
 {
-	local disk
-
 	# No udev loads the disk driver for us.
 	modprobe -q sd_mod
 	modprobe -q scsi_debug "$@" || return
 	at_exit rmmod scsi_debug
-	wait_for 60 ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*:*/block/
+	wait_for 60 scsi_disk && scsi_disk
+}
+
+scsi_disk()
+{
+	local disk
+
 	for disk in /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*:*/block/*; do
 		[[ -b /dev/${disk##*/} ]] && echo "/dev/${disk##*/}" && return
 	done
