@@ -12,10 +12,11 @@ need_target delay
 
 plan 4
 
-# Each block of what is read must be the letter it was made of.
+# Each block of what is read must be the letter it was made of. In the background
+# the shell makes way for fio, so that a signal to the one is one to the other.
 read_snapshot()
 {
-	fio --name=r --ioengine=libaio --direct=1 --rw=randread --bs="$1" --iodepth=32 \
+	exec fio --name=r --ioengine=libaio --direct=1 --rw=randread --bs="$1" --iodepth=32 \
 		--numjobs=2 --filename=/dev/mapper/s --allow_file_create=0 --size=4m \
 		--time_based --runtime=600 --verify=pattern --verify_pattern=0x41 \
 		--verify_fatal=1 --randrepeat=0 --output="$TEST_TMP/fio.log" 2>&1
