@@ -470,7 +470,7 @@ static bool store_agrees(struct cow_store *store, struct cow_origin *origin,
 	return false;
 }
 
-static struct cow_snap *snap_find(struct cow_store *store, unsigned int id)
+struct cow_snap *cow_snap_find(struct cow_store *store, unsigned int id)
 {
 	struct cow_snap *snap;
 
@@ -533,7 +533,7 @@ struct cow_snap *cow_snap_get(struct cow_origin *origin, struct block_device *bd
 		if (!store)
 			return NULL;
 	}
-	snap = snap_find(store, args->id);
+	snap = cow_snap_find(store, args->id);
 	if (snap && !snap_may_have_length(snap, args->nr_sectors, error))
 		snap = NULL;
 	else if (!snap)

@@ -517,12 +517,8 @@ static bool snap_id_is_right(struct snap_target *st, struct cow_snap_args *args,
 			     char **error)
 {
 	struct cow_store *store = cow_store_find(st->store_dev->bdev);
-	struct cow_snap *snap;
-	bool exists = false;
+	bool exists = store && cow_snap_find(store, args->id);
 
-	if (store)
-		list_for_each_entry(snap, &store->snaps, node)
-			exists |= snap->id == args->id;
 	if (exists && st->create)
 		cow_fail(error,
 			 "Snapshot %u exists already: leave out \"create\"",

@@ -227,7 +227,7 @@ struct cow_origin;
 struct cow_bio;
 struct cow_pending;
 
-/* In the order in which a snapshot goes through them; see cow_snap_set_state(). */
+/* In the order in which a snapshot goes through them; see snap_set_state(). */
 enum cow_snap_state {
 	COW_SNAP_LOADED,	/* a table names it, none has been resumed yet */
 	COW_SNAP_LIVE,
@@ -289,12 +289,14 @@ struct cow_store {
 
 /*
  * Find or make the store on @bdev for @origin, and snapshot @id in it.
- * Takes a reference on both. @error gets words for ti->error.
+ * Takes a reference on the snapshot. Returns NULL with words for ti->error in @error.
  * Context: may sleep, registry_mutex held.
  */
 struct cow_snap *cow_snap_get(struct cow_origin *origin, struct block_device *bdev,
 			      const struct cow_snap_args *args, char **error);
-/* Returns NULL with @error set. Context of put: the same; it waits for the last pendings. */
+/* The snapshot with this id, or NULL. registry_mutex held. */
+struct cow_snap *cow_snap_find(struct cow_store *store, unsigned int id);
+/* Drop a reference. Context: as cow_snap_get(); waits for the last pendings. */
 void cow_snap_put(struct cow_snap *snap);
 /*
  * Make @snap live, or give it its new length, as of one instant of the origin.
