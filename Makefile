@@ -27,6 +27,14 @@ install: modules
 
 clean:
 	$(KMAKE) clean
+	$(MAKE) -C tools clean
+
+# The cowsnap command; needs libblkid-dev.
+tools:
+	$(MAKE) -C tools
+
+install-tools: tools
+	$(MAKE) -C tools install
 
 style:
 	tests/style
@@ -36,6 +44,12 @@ check:
 
 check-debug:
 	tests/check -k debug $(T)
+
+# Hours: thousands of power cuts, a hundred thousand damaged stores.
+check-long:
+	COWSNAP_CUTS=$(or $(CUTS),4000) COWSNAP_TEST_TIMEOUT=20000 COWSNAP_VM_TIMEOUT=22000 \
+		COWSNAP_MUTATIONS=$(or $(LOADS),500) tests/check -k 6.1 power-cut load-fuzz
+	$(MAKE) -C tests/fuzz run N=$(or $(MUTATIONS),100000)
 
 sabotage:
 	tests/sabotage
@@ -53,10 +67,13 @@ endif
 help:
 	@echo 'make              build dm-cowsnap.ko for the running kernel'
 	@echo 'make install      install it (INSTALL_MOD_PATH= as in the kernel) and run depmod'
+	@echo 'make tools        build the cowsnap command (check, dump, restore, repair)'
+	@echo 'make install-tools  install it, its manual page and completion'
 	@echo 'make clean        remove what a build leaves'
 	@echo 'make style        sparse, W=1, checkpatch --strict, shellcheck; no warning allowed'
 	@echo 'make check        test in virtual machines with 6.1, 6.12 and the newest kernel'
 	@echo 'make check-debug  the same in a kernel with KASAN, lockdep and kmemleak'
+	@echo 'make check-long   thousands of power cuts and damaged stores (CUTS=, MUTATIONS=)'
 	@echo 'make sabotage     break each promise on purpose and see its test fail'
 	@echo 'make demo         see it work in a virtual machine (HOST=1: on this machine)'
 	@echo
@@ -64,4 +81,5 @@ help:
 	@echo 'KDIR=DIR          the build directory of the kernel, wherever it is'
 	@echo 'T=NAME            check, check-debug: only tests/functional/NAME.t'
 
-.PHONY: all modules install clean style check check-debug sabotage demo help
+.PHONY: all modules install tools install-tools clean style check check-debug check-long \
+	sabotage demo help

@@ -18,8 +18,8 @@
  * one run, by ascending epoch) or do not overlap at all. So a binary search finds
  * the group of a chunk, and the group has all its versions.
  *
- * A leaf never changes once it can be seen. The writer (one at a time: the copy
- * worker of the origin) builds its successor and swaps the pointer; readers take
+ * A leaf never changes once it can be seen. The writer (one at a time: map->writer)
+ * builds its successor and swaps the pointer; readers take
  * no lock and see either leaf whole. The pointer goes through the maple tree's
  * rcu_assign_pointer(), which pairs with the rcu_dereference() in mtree_load().
  *
@@ -104,12 +104,10 @@ static u64 entry_place(const struct cow_entry *e)
 static void entry_pack(struct cow_entry *e, u64 leaf_first,
 		       const struct cow_extent *ext)
 {
-	u64 place = cow_kind_has_place(ext->kind) ? ext->place : 0;
-
 	e->word[0] = (u32)(ext->chunk - leaf_first) | (u32)ext->kind << 24 |
 		     (u32)(ext->nr - 1) << 26;
-	e->word[1] = ext->epoch | (u32)(place >> 32) << 28;
-	e->word[2] = (u32)place;
+	e->word[1] = ext->epoch | (u32)(ext->place >> 32) << 28;
+	e->word[2] = (u32)ext->place;
 }
 
 static void entry_unpack(const struct cow_entry *e, u64 leaf_first,
@@ -127,8 +125,7 @@ static void extent_advance(struct cow_extent *ext, u64 nr)
 {
 	ext->chunk += nr;
 	ext->nr -= nr;
-	if (cow_kind_has_place(ext->kind))
-		ext->place += nr;
+	ext->place += nr;
 }
 
 /* Does @b go on where @a ends, so that one run can say both? */
@@ -136,7 +133,7 @@ static bool extent_continues(const struct cow_extent *a, const struct cow_extent
 {
 	return a->kind == b->kind && a->epoch == b->epoch &&
 	       a->chunk + a->nr == b->chunk &&
-	       (!cow_kind_has_place(a->kind) || a->place + a->nr == b->place);
+	       (a->kind == COW_HOME || a->place + a->nr == b->place);
 }
 
 /* --------------------------------------------------------------- leaf memory */
@@ -437,7 +434,10 @@ static void retire_leaf(struct cow_map *map, struct cow_leaf *old)
 		return;
 	map->nr_entries -= old->nr;
 	map->nr_bytes -= leaf_bytes(old);
-	call_rcu(&old->rcu, leaf_free_rcu);
+	if (map->alone)
+		leaf_free(old);
+	else
+		call_rcu(&old->rcu, leaf_free_rcu);
 }
 
 static void account_leaf(struct cow_map *map, const struct cow_leaf *leaf)
@@ -756,6 +756,7 @@ int cow_map_insert(struct cow_map *map, const struct cow_extent *ext, u32 taken_
 	struct cow_extent rest = *ext;
 	int r = 0;
 
+	mutex_lock(&map->writer);
 	while (rest.nr && !r) {
 		struct cow_leaf *leaf = mtree_load(&map->leaves, rest.chunk);
 		struct cow_extent part = rest;
@@ -771,7 +772,210 @@ int cow_map_insert(struct cow_map *map, const struct cow_extent *ext, u32 taken_
 		}
 		extent_advance(&rest, part.nr);
 	}
+	mutex_unlock(&map->writer);
 	return r;
+}
+
+/* ------------------------------------------------------- what nobody needs */
+
+/* Does a private version in the group hide copied ones from @epoch? */
+static bool group_has_private(const struct cow_leaf *leaf, const struct cow_group *group,
+			      u32 epoch)
+{
+	u32 i;
+
+	for (i = group->begin; i < group->end; i++)
+		if (entry_epoch(&leaf->entry[i]) == epoch &&
+		    cow_kind_is_private(entry_kind(&leaf->entry[i])))
+			return true;
+	return false;
+}
+
+/* Number of live epochs up to @epoch. */
+static u32 live_up_to(const struct cow_live *live, u32 epoch)
+{
+	u32 low = 0, high = live ? live->nr : 0;
+
+	while (low < high) {
+		u32 mid = (low + high) / 2;
+
+		if (live->epoch[mid] <= epoch)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* How many live epochs fall on entry @i: 0, 1 or more (2). *@one: index of the last. */
+static unsigned int entry_users(const struct cow_leaf *leaf, const struct cow_group *group,
+				u32 i, const struct cow_live *live, u32 *one)
+{
+	u32 epoch = entry_epoch(&leaf->entry[i]);
+	u32 above = 0, at = live_up_to(live, epoch);
+	unsigned int users = 0;
+	u32 j;
+
+	if (cow_kind_is_private(entry_kind(&leaf->entry[i]))) {
+		*one = at - 1;
+		return at && live->epoch[at - 1] == epoch;
+	}
+	for (j = i; j-- > group->begin; ) {
+		if (cow_kind_is_private(entry_kind(&leaf->entry[j])))
+			continue;
+		above = entry_epoch(&leaf->entry[j]);
+		break;
+	}
+	while (at-- && live->epoch[at] > above && users < 2) {
+		if (group_has_private(leaf, group, live->epoch[at]))
+			continue;
+		*one = at;
+		users++;
+	}
+	return users;
+}
+
+/* Entry @i and those around it that are of the same run. */
+static void entry_group(const struct cow_leaf *leaf, u32 i, struct cow_group *group)
+{
+	u32 start = entry_start(&leaf->entry[i]);
+
+	group->begin = i;
+	while (group->begin && entry_start(&leaf->entry[group->begin - 1]) == start)
+		group->begin--;
+	group->end = i + 1;
+	while (group->end < leaf->nr && entry_start(&leaf->entry[group->end]) == start)
+		group->end++;
+}
+
+static struct cow_leaf *leaf_from(struct cow_map *map, u64 chunk)
+{
+	unsigned long index = chunk;
+
+	return mt_find(&map->leaves, &index, ULONG_MAX);
+}
+
+static u64 after_leaf(struct cow_map *map, const struct cow_leaf *leaf)
+{
+	u64 next = leaf->last + 1;
+
+	return leaf_from(map, next) ? next : 0;
+}
+
+static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_live *live,
+			  u32 up_to)
+{
+	struct cow_group group;
+	u32 one;
+
+	if (entry_epoch(&leaf->entry[i]) > up_to)
+		return false;
+	entry_group(leaf, i, &group);
+	return !entry_users(leaf, &group, i, live, &one);
+}
+
+/* A leaf without its dead entries. NULL if there are none, or no memory. */
+static struct cow_leaf *leaf_without_dead(const struct cow_leaf *leaf,
+					  const struct cow_live *live, u32 up_to)
+{
+	struct cow_leaf *fresh;
+	u32 i, nr = 0;
+
+	for (i = 0; i < leaf->nr; i++)
+		nr += !entry_is_dead(leaf, i, live, up_to);
+	if (nr == leaf->nr)
+		return NULL;
+	fresh = leaf_alloc(nr);
+	if (!fresh)
+		return NULL;
+	fresh->first = leaf->first;
+	fresh->last = leaf->last;
+	for (i = 0, nr = 0; i < leaf->nr; i++)
+		if (!entry_is_dead(leaf, i, live, up_to))
+			fresh->entry[nr++] = leaf->entry[i];
+	return fresh;
+}
+
+static u64 map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
+		       u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
+		       void *context)
+{
+	struct cow_leaf *leaf = leaf_from(map, chunk);
+	struct cow_leaf *fresh;
+	struct cow_extent ext;
+	u64 next;
+	u32 i;
+
+	if (!leaf)
+		return 0;
+	next = after_leaf(map, leaf);
+	fresh = leaf_without_dead(leaf, live, up_to);
+	if (!fresh)
+		return next;
+	if (store_leaf(map, fresh->first, fresh->last, fresh)) {
+		leaf_free(fresh);
+		return next;
+	}
+	account_leaf(map, fresh);
+	for (i = 0; i < leaf->nr; i++) {
+		if (!entry_is_dead(leaf, i, live, up_to))
+			continue;
+		entry_unpack(&leaf->entry[i], leaf->first, &ext);
+		map->nr_chunks -= ext.nr;
+		freed(context, &ext);
+	}
+	retire_leaf(map, leaf);
+	return next;
+}
+
+u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
+		    u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
+		    void *context)
+{
+	u64 next;
+
+	mutex_lock(&map->writer);
+	next = map_reclaim(map, live, up_to, chunk, freed, context);
+	mutex_unlock(&map->writer);
+	return next;
+}
+
+u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 *owned)
+{
+	struct cow_leaf *leaf;
+	struct cow_group group;
+	u64 next = 0;
+	u32 i, one;
+
+	rcu_read_lock();
+	leaf = leaf_from(map, chunk);
+	for (i = 0; leaf && i < leaf->nr; i++) {
+		entry_group(leaf, i, &group);
+		if (entry_users(leaf, &group, i, live, &one) == 1)
+			owned[one] += entry_len(&leaf->entry[i]);
+	}
+	if (leaf)
+		next = after_leaf(map, leaf);
+	rcu_read_unlock();
+	return next;
+}
+
+bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext)
+{
+	struct cow_leaf *leaf;
+	bool found = false;
+
+	rcu_read_lock();
+	while (!found && (leaf = leaf_from(map, chunk))) {
+		chunk = max(chunk, leaf->first);
+		while (!found && chunk <= leaf->last) {
+			leaf_view(leaf, chunk, epoch, ext);
+			found = ext->kind != COW_HOME;
+			chunk = ext->chunk + ext->nr;
+		}
+	}
+	rcu_read_unlock();
+	return found;
 }
 
 /* -------------------------------------------------------------- set up, down */
@@ -779,9 +983,11 @@ int cow_map_insert(struct cow_map *map, const struct cow_extent *ext, u32 taken_
 void cow_map_init(struct cow_map *map)
 {
 	mt_init_flags(&map->leaves, MT_FLAGS_USE_RCU);
+	mutex_init(&map->writer);
 	map->nr_entries = 0;
 	map->nr_chunks = 0;
 	map->nr_bytes = 0;
+	map->alone = false;
 }
 
 void cow_map_destroy(struct cow_map *map)

@@ -23,6 +23,7 @@
  * way; so pages always come back without any further memory being needed. Bios
  * come from a pool of which the same is true.
  */
+#include <linux/crc32c.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/mm.h>
@@ -119,7 +120,8 @@ static unsigned int sectors_to_pages(unsigned int sectors)
 
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
-	unsigned int want = job->bdev ? sectors_to_pages(job->nr_sectors) : 0;
+	unsigned int want = job->bdev ?
+		sectors_to_pages(job->nr_sectors + job->pad_sectors) : 0;
 	struct cow_page **tail = &job->pages;
 	bool enough;
 
@@ -279,26 +281,80 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 
 void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
 		   unsigned int nr_sectors, struct block_device *bdev,
-		   sector_t sector, blk_status_t *status)
+		   sector_t sector, blk_opf_t flags, blk_status_t *status)
 {
 	job->engine->stats.written_sectors += nr_sectors;
-	job_submit(job, REQ_OP_WRITE, offset_sectors, nr_sectors, bdev, sector, status);
+	job_submit(job, REQ_OP_WRITE | flags, offset_sectors, nr_sectors, bdev, sector,
+		   status);
+}
+
+/* What lies in one page of the job, from @offset_sectors on; *@part is how much. */
+static void *job_data(struct cow_job *job, unsigned int offset_sectors,
+		      unsigned int nr_sectors, unsigned int *part)
+{
+	unsigned int within = offset_sectors % PAGE_SECTORS;
+
+	*part = min_t(unsigned int, nr_sectors, PAGE_SECTORS - within);
+	return page_address(job_page(job, offset_sectors / PAGE_SECTORS)) +
+	       (within << SECTOR_SHIFT);
+}
+
+u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
+		unsigned int nr_sectors, u32 seed)
+{
+	unsigned int part;
+
+	for (; nr_sectors; nr_sectors -= part, offset_sectors += part) {
+		void *data = job_data(job, offset_sectors, nr_sectors, &part);
+
+		seed = crc32c(seed, data, part << SECTOR_SHIFT);
+	}
+	return seed;
+}
+
+void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
+			 struct bio *bio)
+{
+	struct bvec_iter iter;
+	struct bio_vec bv;
+
+	bio_for_each_segment(bv, bio, iter) {
+		unsigned int at = 0;
+
+		while (at < bv.bv_len) {
+			unsigned int part;
+			void *data = job_data(job, offset_sectors,
+					      (bv.bv_len - at) >> SECTOR_SHIFT, &part);
+
+			memcpy_to_page(bv.bv_page, bv.bv_offset + at, data,
+				       part << SECTOR_SHIFT);
+			at += part << SECTOR_SHIFT;
+			offset_sectors += part;
+		}
+	}
+}
+
+static void job_zero_pad(struct cow_job *job)
+{
+	unsigned int offset = job->nr_sectors, left = job->pad_sectors, part;
+
+	for (; job->pages && left; left -= part, offset += part) {
+		void *data = job_data(job, offset, left, &part);
+
+		memset(data, 0, part << SECTOR_SHIFT);
+	}
 }
 
 bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
 		     unsigned int nr_sectors)
 {
-	while (nr_sectors) {
-		unsigned int within = offset_sectors % PAGE_SECTORS;
-		unsigned int part = min_t(unsigned int, nr_sectors,
-					  PAGE_SECTORS - within);
-		char *data = page_address(job_page(job, offset_sectors / PAGE_SECTORS));
+	unsigned int part;
 
-		if (memchr_inv(data + (within << SECTOR_SHIFT), 0,
-			       part << SECTOR_SHIFT))
+	for (; nr_sectors; nr_sectors -= part, offset_sectors += part) {
+		void *data = job_data(job, offset_sectors, nr_sectors, &part);
+
+		if (memchr_inv(data, 0, part << SECTOR_SHIFT))
 			return false;
-		offset_sectors += part;
-		nr_sectors -= part;
 	}
 	return true;
 }
@@ -389,6 +445,7 @@ static void write_read(struct cow_engine *e)
 	while ((job = pop_job(e, &e->read))) {
 		job->written = true;
 		atomic_set(&job->ios, 1);
+		job_zero_pad(job);
 		job->ops->ready(job);
 		job_io_ended(job);
 	}
@@ -405,11 +462,23 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 	spin_unlock_irq(&e->lock);
 }
 
+static bool first_is_urgent(struct cow_engine *e)
+{
+	struct cow_job *job;
+	bool urgent;
+
+	spin_lock_irq(&e->lock);
+	job = list_first_entry_or_null(&e->waiting, struct cow_job, node);
+	urgent = job && job->urgent;
+	spin_unlock_irq(&e->lock);
+	return urgent;
+}
+
 static void read_waiting(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while (!list_empty_careful(&e->waiting) && may_start(e)) {
+	while (!list_empty_careful(&e->waiting) && (first_is_urgent(e) || may_start(e))) {
 		job = pop_job(e, &e->waiting);
 		if (!job)
 			break;
@@ -452,7 +521,10 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	job->written = false;
 	job->pages = NULL;
 	spin_lock_irqsave(&e->lock, flags);
-	list_add_tail(&job->node, &e->waiting);
+	if (job->urgent)
+		list_add(&job->node, &e->waiting);
+	else
+		list_add_tail(&job->node, &e->waiting);
 	spin_unlock_irqrestore(&e->lock, flags);
 	queue_work(e->wq, &e->work);
 }
@@ -460,6 +532,11 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 void cow_engine_kick(struct cow_engine *e)
 {
 	queue_work(e->wq, &e->work);
+}
+
+void cow_engine_flush(struct cow_engine *e)
+{
+	flush_work(&e->work);
 }
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)

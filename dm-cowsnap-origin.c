@@ -56,6 +56,100 @@ struct cow_piece {
 DEFINE_MUTEX(cow_registry_mutex);
 static LIST_HEAD(origins);
 
+/* --------------------------------------------------------- stores that went away */
+
+/*
+ * A persistent store that was closed while snapshots in it lived, by its uuid. If its
+ * origin is written before it is opened again they are not whole any more. Kept
+ * until the module goes; under absent_mutex but for @written.
+ */
+struct cow_absent {
+	struct list_head node;
+	u8 uuid[16];
+	dev_t origin;
+	bool written;
+};
+
+static LIST_HEAD(absents);
+
+/* Entries never go, so that writers need no lock; those without origin are used again. */
+static struct cow_absent *absent_alloc(void)
+{
+	struct cow_absent *a;
+
+	list_for_each_entry(a, &absents, node)
+		if (!a->origin)
+			return a;
+	a = kzalloc(sizeof(*a), GFP_KERNEL | __GFP_NOFAIL);
+	list_add_tail_rcu(&a->node, &absents);
+	return a;
+}
+
+/* Taken under origin->admin alone as well as under the registry's. */
+static DEFINE_MUTEX(absent_mutex);
+
+void cow_absent_add(struct cow_origin *o, const u8 *uuid, bool written)
+{
+	struct cow_absent *a;
+
+	mutex_lock(&absent_mutex);
+	a = absent_alloc();
+	memcpy(a->uuid, uuid, sizeof(a->uuid));
+	WRITE_ONCE(a->written, written);
+	WRITE_ONCE(a->origin, o->bdev->bd_dev);
+	WRITE_ONCE(o->nr_absent, o->nr_absent + 1);
+	mutex_unlock(&absent_mutex);
+}
+
+bool cow_absent_take(struct cow_origin *o, const u8 *uuid)
+{
+	struct cow_absent *a;
+	bool written = false;
+
+	mutex_lock(&absent_mutex);
+	list_for_each_entry(a, &absents, node) {
+		if (!a->origin || memcmp(a->uuid, uuid, sizeof(a->uuid)))
+			continue;
+		written |= READ_ONCE(a->written);
+		if (a->origin == o->bdev->bd_dev)
+			WRITE_ONCE(o->nr_absent, o->nr_absent - 1);
+		WRITE_ONCE(a->origin, 0);
+	}
+	mutex_unlock(&absent_mutex);
+	return written;
+}
+
+static void absent_note_write(struct cow_origin *o)
+{
+	struct cow_absent *a;
+
+	rcu_read_lock();
+	list_for_each_entry_rcu(a, &absents, node)
+		if (READ_ONCE(a->origin) == o->bdev->bd_dev && !READ_ONCE(a->written))
+			WRITE_ONCE(a->written, true);
+	rcu_read_unlock();
+}
+
+static unsigned int absent_count(dev_t origin)
+{
+	struct cow_absent *a;
+	unsigned int nr = 0;
+
+	mutex_lock(&absent_mutex);
+	list_for_each_entry(a, &absents, node)
+		nr += a->origin == origin;
+	mutex_unlock(&absent_mutex);
+	return nr;
+}
+
+void cow_absent_exit(void)
+{
+	struct cow_absent *a, *next;
+
+	list_for_each_entry_safe(a, next, &absents, node)
+		kfree(a);
+}
+
 /* ------------------------------------------------------------- parts of bios */
 
 void cow_bio_defer(struct cow_bio *cb)
@@ -98,6 +192,8 @@ static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int nr_sectors)
 	piece = container_of(bio, struct cow_piece, bio);
 	piece->whole = cb->bio;
 	piece->cb = *cb;
+	if (cb->gated)
+		percpu_ref_get(&cb->origin->gate);
 	piece->cb.bio = bio;
 	bio->bi_end_io = piece_endio;
 	bio->bi_iter.bi_size = nr_sectors << SECTOR_SHIFT;
@@ -190,6 +286,7 @@ static bool origin_write_is_free(struct cow_origin *o, struct bio *bio)
 struct cow_request {
 	struct list_head fresh;		/* pendings without a job yet */
 	struct cow_pending *last;	/* one that the bio has to wait for */
+	struct cow_store *blocked;	/* or a store */
 	unsigned int nr;
 	bool starved;
 };
@@ -202,11 +299,49 @@ u64 cow_run_chunks_max(struct cow_store *store)
 	return clamp_t(u64, cow_sector_to_chunk(store, sectors), 1, COW_RUN_CHUNKS);
 }
 
+/* A pending for up to @nr chunks from @at on. NULL: the request cannot go on. */
+static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_store *store,
+					  u64 at, u64 nr)
+{
+	struct cow_pending *p = NULL;
+	u64 place;
+	u32 got;
+
+	if (store->blocked) {
+		rq->blocked = store;
+		return NULL;
+	}
+	got = cow_store_room(store, min(nr, cow_run_chunks_max(store)), &place);
+	if (!got) {
+		switch (cow_store_no_room(store, true)) {
+		case -EBUSY:
+			rq->blocked = store;
+			break;
+		case -ENOMEM:
+			rq->starved = true;
+			break;
+		}
+		return NULL;
+	}
+	if (rq->nr < PENDING_PER_BIO)
+		p = cow_pending_add(store, at, got, COW_COPIED, place, got);
+	if (!p) {
+		cow_space_free(&store->space, place, got);
+		rq->starved = true;
+	}
+	return p;
+}
+
+static bool request_is_stuck(const struct cow_request *rq)
+{
+	return rq->starved || rq->blocked;
+}
+
 /* Ask for copies of what is not preserved in a stretch without pendings. */
 static void request_gap(struct cow_request *rq, struct cow_store *store,
 			const struct cow_live *live, u64 at, u64 end)
 {
-	while (at < end && !rq->starved) {
+	while (at < end) {
 		struct cow_pending *p;
 		bool preserved;
 		u64 nr = cow_map_preserved(&store->map, live, at, end - at, &preserved);
@@ -215,29 +350,19 @@ static void request_gap(struct cow_request *rq, struct cow_store *store,
 			at += nr;
 			continue;
 		}
-		nr = min(nr, cow_run_chunks_max(store));
-		if (!cow_store_reserve(store, nr)) {
-			__cow_store_invalidate(store, COW_SNAP_OVERFLOWED,
-					       "the store is full");
+		p = request_chunks(rq, store, at, nr);
+		if (!p)
 			return;
-		}
-		p = rq->nr < PENDING_PER_BIO ?
-		    cow_pending_add(store, at, nr, COW_COPIED, nr) : NULL;
-		if (!p) {
-			cow_store_unreserve(store, nr);
-			rq->starved = true;
-			return;
-		}
 		/*
 		 * As of now: home cannot change before this is published as long as
 		 * that epoch lives. A later one must not get this copy, since home
 		 * may have changed between the end of this epoch and its beginning.
 		 */
-		p->epoch = live->epoch[live->nr - 1];
+		p->epoch = cow_store_copy_epoch(store, live);
 		list_add_tail(&p->node, &rq->fresh);
 		rq->last = p;
 		rq->nr++;
-		at += nr;
+		at = p->last + 1;
 	}
 }
 
@@ -251,7 +376,7 @@ static void request_store(struct cow_request *rq, struct cow_store *store,
 	live = rcu_dereference_protected(store->live,
 					 lockdep_is_held(&store->origin->lock));
 	nr = covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &at);
-	for (end = at + nr; live && nr && at < end && !rq->starved; ) {
+	for (end = at + nr; live && nr && at < end && !request_is_stuck(rq); ) {
 		struct cow_pending *p = cow_pending_overlap(store, at, end - 1);
 
 		request_gap(rq, store, live, at, p ? max(at, p->first) : end);
@@ -300,7 +425,9 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 				list_move_tail(&p->node, &leader->sharers);
 		list_for_each_entry(p, &leader->sharers, node)
 			p->offset_sectors = cow_pending_sector(p) - start;
-		cow_pending_copy(leader, o->bdev, start, min(end, origin_end) - start);
+		/* Of the last chunk what is not there reads as zeroes. */
+		cow_pending_copy(leader, o->bdev, start, min(end, origin_end) - start,
+				 end - min(end, origin_end));
 	}
 }
 
@@ -316,7 +443,10 @@ static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb)
 	spin_lock(&o->lock);
 	list_for_each_entry(store, &o->stores, node)
 		request_store(&rq, store, cb->bio);
-	if (rq.last) {
+	if (rq.blocked) {
+		list_add_tail(&cb->node, &rq.blocked->waiting);
+		verdict = PARKED;
+	} else if (rq.last) {
 		list_add_tail(&cb->node, &rq.last->parked);
 		verdict = PARKED;
 	} else if (rq.starved) {
@@ -329,9 +459,9 @@ static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb)
 	return verdict;
 }
 
-/* With the gate shut: wait for it. False if it has just opened. */
-static bool origin_hold(struct cow_origin *o, struct cow_bio *cb)
+bool cow_origin_hold(struct cow_bio *cb)
 {
+	struct cow_origin *o = cb->origin;
 	bool holding;
 
 	spin_lock(&o->lock);
@@ -405,8 +535,10 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	struct bio *bio = cb->bio;
 
 	while (!percpu_ref_tryget_live(&o->gate))
-		if (origin_hold(o, cb))
+		if (cow_origin_hold(cb))
 			return DM_MAPIO_SUBMITTED;
+	if (unlikely(READ_ONCE(o->nr_absent)))
+		absent_note_write(o);
 	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
 		return skip_discard(cb, part);
 	if (origin_write_is_free(o, bio))
@@ -420,8 +552,26 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 
 static int decide(struct cow_bio *cb, struct cow_bio **part)
 {
+	struct cow_origin *o = cb->origin;
+
 	*part = cb;
-	return cb->snap ? cow_snap_decide(cb, part) : cow_origin_decide(cb, part);
+	/* What an earlier decision left behind. */
+	if (cb->gated) {
+		cb->gated = false;
+		percpu_ref_put(&o->gate);
+	}
+	if (cb->via_merge) {
+		cb->via_merge = false;
+		cb->snap = NULL;
+		bio_set_dev(cb->bio, o->bdev);
+	}
+	if (cb->snap)
+		return cow_snap_decide(cb, part);
+	if (unlikely(READ_ONCE(o->merge)))
+		return cow_merge_decide(cb, part);
+	if (bio_data_dir(cb->bio) == READ)
+		return DM_MAPIO_REMAPPED;
+	return cow_origin_decide(cb, part);
 }
 
 int cow_bio_map(struct cow_bio *cb)
@@ -453,16 +603,23 @@ void cow_bio_run(struct cow_bio *cb)
 
 int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 {
+	if (cb->tracked)
+		cow_untrack_read(cb);
+	if (cb->check && !*status) {
+		cb->check = false;
+		cow_verify_queue(cb);
+		return DM_ENDIO_INCOMPLETE;
+	}
 	if (cb->gated) {
 		cb->gated = false;
 		percpu_ref_put(&cb->origin->gate);
 	}
-	if (cb->tracked) {
-		cow_untrack_read(cb);
-		/* Writes wait for the reads of a live snapshot only. */
-		if (READ_ONCE(cb->snap->state) != COW_SNAP_LIVE)
-			*status = BLK_STS_IOERR;
-	}
+	/*
+	 * Writes wait for the reads of a live snapshot only, and what others have
+	 * is given back.
+	 */
+	if (cb->snap && !cow_snap_can_be_used(cb) && bio_data_dir(cb->bio) == READ)
+		*status = BLK_STS_IOERR;
 	if (cb->carries) {
 		cb->carries->status = *status;
 		cow_pending_finished(cb->carries);
@@ -615,6 +772,8 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	INIT_LIST_HEAD(&o->draining);
 	INIT_LIST_HEAD(&o->drained);
 	INIT_LIST_HEAD(&o->finished);
+	INIT_LIST_HEAD(&o->meta_work);
+	o->nr_absent = absent_count(bdev->bd_dev);
 	INIT_DELAYED_WORK(&o->decide_work, origin_decide_work);
 	if (origin_init_resources(o)) {
 		*error = "Out of memory for an origin";

@@ -92,7 +92,7 @@ struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 
 }
 
 struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
-				    enum cow_kind kind, u32 reserve)
+				    enum cow_kind kind, u64 place, u32 nr_room)
 {
 	struct cow_origin *o = store->origin;
 	struct cow_pending *p = NULL;
@@ -107,7 +107,9 @@ struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 	p->last = first + nr - 1;
 	p->store = store;
 	p->kind = kind;
-	p->nr_reserved = reserve;
+	p->place = place;
+	p->nr_room = nr_room;
+	INIT_LIST_HEAD(&p->member);
 	INIT_LIST_HEAD(&p->node);
 	INIT_LIST_HEAD(&p->parked);
 	INIT_LIST_HEAD(&p->sharers);
@@ -129,13 +131,33 @@ void cow_pending_finished(struct cow_pending *p)
 }
 
 void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
-		      sector_t sector, sector_t nr_sectors)
+		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
 {
 	leader->job.ops = &cow_store_job_ops;
 	leader->job.bdev = bdev;
 	leader->job.sector = sector;
 	leader->job.nr_sectors = nr_sectors;
+	leader->job.pad_sectors = pad_sectors;
+	leader->job.urgent = false;
 	cow_engine_submit(leader->store->origin->engine, &leader->job);
+}
+
+/* What did not get into the map needs no room. */
+static void pending_free_room(struct cow_pending *p)
+{
+	u32 from = 0, to;
+
+	while (from < p->nr_room) {
+		/* Of a transient store, zeroes have given theirs back already. */
+		if (!p->store->meta && p->nr_zero)
+			from = find_next_zero_bit(p->zero, p->nr_room, from);
+		if (from >= p->nr_room)
+			break;
+		to = !p->store->meta && p->nr_zero ?
+		     find_next_bit(p->zero, p->nr_room, from) : p->nr_room;
+		cow_space_free(&p->store->space, p->place + from, to - from);
+		from = to;
+	}
 }
 
 /* Take a pending out and let go what waits for it. Engine's worker. */
@@ -150,7 +172,7 @@ static void pending_release(struct cow_pending *p)
 
 	spin_lock(&o->lock);
 	pending_tree_remove(p, &store->pendings);
-	cow_store_unreserve(store, p->nr_reserved);
+	pending_free_room(p);
 	if (p->publishing)
 		atomic_dec(&o->nr_publishing);
 	list_splice_init(&p->parked, &parked);
@@ -158,7 +180,8 @@ static void pending_release(struct cow_pending *p)
 	o->nr_pendings--;
 	if (!list_empty(&o->deferred))
 		mod_delayed_work(o->wq, &o->decide_work, 0);
-	if (!--store->nr_pendings)
+	/* The merge waits for those in its stretch. */
+	if (!--store->nr_pendings || store->merging)
 		wake_up(&store->idle);
 	spin_unlock(&o->lock);
 
@@ -203,6 +226,8 @@ void cow_pending_publish(struct cow_pending *p)
 		/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
 		smp_wmb();
 		r = cow_store_publish(p);
+		if (r != -ENOENT)
+			p->nr_room = 0;
 		if (r == -ENOMEM)
 			cow_store_invalidate(p->store, COW_SNAP_INVALID,
 					     "no memory to remember an exception");
@@ -228,13 +253,33 @@ static struct cow_pending *pop_pending(struct cow_origin *o, struct list_head *l
 	return p;
 }
 
+/* Data is where it belongs: in a persistent store that has to be written down. */
+static void pending_commit(struct cow_pending *p)
+{
+	if (!p->store->meta || p->status || !cow_meta_join(p, NULL))
+		cow_pending_publish(p);
+}
+
+static struct cow_meta *pop_meta(struct cow_origin *o)
+{
+	struct cow_meta *meta;
+
+	spin_lock_irq(&o->end_lock);
+	meta = cow_meta_pop(&o->meta_work);
+	spin_unlock_irq(&o->end_lock);
+	return meta;
+}
+
 void cow_pending_work(void *context)
 {
 	struct cow_origin *o = context;
+	struct cow_meta *meta;
 	struct cow_pending *p;
 
 	while ((p = pop_pending(o, &o->finished)))
-		cow_pending_publish(p);
+		pending_commit(p);
+	while ((meta = pop_meta(o)))
+		cow_meta_work(meta);
 	while ((p = pop_pending(o, &o->drained)))
 		pending_release(p);
 }

@@ -42,11 +42,19 @@ static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, 
 				  cow_chunk_to_sector(store, first);
 }
 
+/* Of a bio that was cut in a worker the caller goes on with the rest: @part stays. */
 static int snap_defer(struct cow_bio *cb, struct cow_bio **part)
 {
 	*part = cb;
 	cow_bio_defer(cb);
 	return DM_MAPIO_SUBMITTED;
+}
+
+bool cow_snap_can_be_used(const struct cow_bio *cb)
+{
+	enum cow_snap_state state = READ_ONCE(cb->snap->state);
+
+	return state == COW_SNAP_LIVE || (state == COW_SNAP_MERGING && cb->via_merge);
 }
 
 static int snap_read_home(struct cow_bio *cb)
@@ -73,21 +81,36 @@ static int snap_read_home(struct cow_bio *cb)
 	return DM_MAPIO_SUBMITTED;
 }
 
+/* Part of a chunk, or whole ones, with a checksum. */
+static int snap_read_copied(struct cow_bio *cb, struct cow_bio **part, u64 first, u64 place)
+{
+	int r = cow_verify_read(cb, cb->snap->store, first, place);
+
+	return r == -ENOMEM ? snap_defer(cb, part) : r;
+}
+
 static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_snap *snap = cb->snap;
 	struct cow_store *store = snap->store;
 	struct cow_extent ext;
-	u64 first, nr;
+	u64 first, nr, sectors;
 	int r;
 
 	do {
 		nr = bio_chunks(store, cb->bio, &first);
 		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
-		*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first, ext.nr));
+		sectors = bio_sectors_within(store, cb->bio, first, ext.nr);
+		if (ext.kind == COW_COPIED)
+			sectors = min(sectors, cow_verify_front(store, cb->bio));
+		*part = cow_bio_front(cb, sectors);
 		if (!*part)
 			return snap_defer(cb, part);
-		if (cow_kind_has_place(ext.kind)) {
+		if (!cow_store_trusts(store, snap, &ext))
+			return cow_bio_finish(*part, BLK_STS_IOERR);
+		if (ext.kind == COW_COPIED && store->meta)
+			return snap_read_copied(*part, part, first, ext.place);
+		if (cow_kind_has_data(ext.kind)) {
 			point_at_store(store, (*part)->bio, first, ext.place);
 			return DM_MAPIO_REMAPPED;
 		}
@@ -134,8 +157,17 @@ struct snap_plan {
 	enum cow_pending_mode mode;
 	enum cow_kind kind;
 	u64 nr;			/* chunks */
-	u32 reserve;
+	u64 place;		/* where they are, or will be */
+	bool needs_room;
+	u32 taken_over;		/* epoch of a copied version that becomes private */
+	bool verify;		/* what is taken over is read first */
 };
+
+/* In a persistent store a version keeps the slot it has, whatever becomes of it. */
+static bool snap_keeps_slot(const struct cow_store *store, const struct cow_extent *ext)
+{
+	return store->meta && cow_kind_is_private(ext->kind);
+}
 
 static void snap_make_plan(struct cow_bio *cb, const struct cow_extent *ext,
 			   struct snap_plan *plan)
@@ -143,26 +175,31 @@ static void snap_make_plan(struct cow_bio *cb, const struct cow_extent *ext,
 	struct cow_store *store = cb->snap->store;
 	u64 whole = min(bio_whole_chunks(cb->snap, cb->bio), ext->nr);
 
+	memset(plan, 0, sizeof(*plan));
 	plan->kind = COW_PRIVATE;
 	plan->nr = min(ext->nr, cow_run_chunks_max(store));
-	plan->reserve = 0;
+	plan->place = ext->place;
+	plan->needs_room = !snap_keeps_slot(store, ext);
 	if (bio_zeroes(cb->bio) && whole) {
 		plan->mode = COW_BY_MARK;
 		plan->kind = COW_PRIVATE_ZERO;
 		plan->nr = min_t(u64, whole, COW_RUN_CHUNKS);
+		plan->needs_room &= !!store->meta;
 	} else if (ext->kind == COW_COPIED &&
 		   cow_store_sole_owner(store, ext, cb->snap->epoch)) {
-		plan->mode = COW_BY_MARK;
+		/* What was copied is verified before its checksum is given up. */
+		plan->verify = store->meta && !whole;
+		plan->mode = plan->verify ? COW_BY_COPY : COW_BY_MARK;
+		plan->taken_over = ext->epoch;
+		plan->needs_room = false;
 		/* Only the first chunk is known to be ours alone. */
 		plan->nr = 1;
 	} else if (whole) {
 		plan->mode = COW_BY_BIO;
 		plan->nr = min(whole, plan->nr);
-		plan->reserve = plan->nr;
 	} else {
 		plan->mode = COW_BY_COPY;
 		plan->nr = 1;
-		plan->reserve = 1;
 	}
 }
 
@@ -177,11 +214,12 @@ static void snap_copy(struct cow_pending *p, const struct cow_extent *ext)
 		bdev = store->bdev;
 		sector = cow_chunk_to_sector(store, ext->place);
 		nr_sectors = store->chunk_sectors;
+		p->check_source = store->meta;
 	} else if (ext->kind != COW_HOME) {
 		bdev = NULL;
 		nr_sectors = store->chunk_sectors;
 	}
-	cow_pending_copy(p, bdev, sector, nr_sectors);
+	cow_pending_copy(p, bdev, sector, nr_sectors, store->chunk_sectors - nr_sectors);
 }
 
 /* Carry the plan out for @part, the bio cut to fit it. origin->lock held. */
@@ -192,11 +230,13 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 
 	p->mode = plan->mode;
 	p->epoch = part->snap->epoch;
+	p->taken_over = plan->taken_over;
 	if (plan->mode == COW_BY_BIO) {
 		p->carrier = part;
 		part->carries = p;
-		p->place = cow_store_place(store, plan->nr);
-		p->nr_reserved = 0;
+		/* Its slot has no checksum: the data has to be durable first. */
+		if (store->meta)
+			part->bio->bi_opf |= REQ_FUA;
 		point_at_store(store, part->bio, p->first, p->place);
 		return DM_MAPIO_REMAPPED;
 	}
@@ -206,12 +246,39 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 		snap_copy(p, ext);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (plan->kind == COW_PRIVATE) {
-		p->taken_over = ext->epoch;
-		p->place = ext->place;
-	}
+	if (!store->meta && plan->kind == COW_PRIVATE_ZERO)
+		p->place = p->first;
 	cow_pending_finished(p);
 	return DM_MAPIO_SUBMITTED;
+}
+
+/*
+ * Room for the plan, perhaps for less of it. -EINPROGRESS: @cb waits for the store.
+ * origin->lock held.
+ */
+static int snap_find_room(struct cow_bio *cb, struct snap_plan *plan)
+{
+	struct cow_store *store = cb->snap->store;
+	u32 got;
+	int r;
+
+	if (!plan->needs_room)
+		return 0;
+	if (store->blocked == COW_STORE_EXTENDING || store->blocked == COW_STORE_FAILING) {
+		list_add_tail(&cb->node, &store->waiting);
+		return -EINPROGRESS;
+	}
+	got = cow_store_room(store, plan->nr, &plan->place);
+	if (got) {
+		plan->nr = got;
+		return 0;
+	}
+	r = store->blocked ? -ENOSPC : cow_store_no_room(store, false);
+	if (r == -EBUSY) {
+		list_add_tail(&cb->node, &store->waiting);
+		return -EINPROGRESS;
+	}
+	return r;
 }
 
 /* Give the first chunks of @cb a private version. origin->lock held. */
@@ -223,8 +290,9 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	struct cow_extent ext;
 	struct snap_plan plan;
 	u64 first, nr;
+	int r;
 
-	if (snap->state != COW_SNAP_LIVE)
+	if (!cow_snap_can_be_used(cb))
 		return DM_MAPIO_KILL;
 	nr = bio_chunks(store, cb->bio, &first);
 	p = cow_pending_overlap(store, first, first + nr - 1);
@@ -236,13 +304,20 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	cow_map_lookup(&store->map, first, p ? p->first - first : nr, snap->epoch, &ext);
 	if (snap_in_place(&ext, cb->bio))
 		return -EAGAIN;
+	if (!cow_store_trusts(store, snap, &ext))
+		return DM_MAPIO_KILL;
 	snap_make_plan(cb, &ext, &plan);
-	if (!cow_store_reserve(store, plan.reserve))
-		return -ENOSPC;
+	r = snap_find_room(cb, &plan);
+	if (r == -EINPROGRESS)
+		return DM_MAPIO_SUBMITTED;
+	if (r)
+		return r;
 	*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first, plan.nr));
-	p = *part ? cow_pending_add(store, first, plan.nr, plan.kind, plan.reserve) : NULL;
+	p = *part ? cow_pending_add(store, first, plan.nr, plan.kind, plan.place,
+				    plan.needs_room ? plan.nr : 0) : NULL;
 	if (!p) {
-		cow_store_unreserve(store, plan.reserve);
+		if (plan.needs_room)
+			cow_space_free(&store->space, plan.place, plan.nr);
 		return -ENOMEM;
 	}
 	return snap_start(*part, &ext, &plan, p);
@@ -293,6 +368,11 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 	} while (r == -EAGAIN);
 	if (r == -ENOMEM)
 		return snap_defer(*part ?: cb, part);
+	if (r == -ENOSPC && cb->via_merge) {
+		*part = cb;
+		cow_merge_park(cb);
+		return DM_MAPIO_SUBMITTED;
+	}
 	if (r == -ENOSPC)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	return r;
@@ -322,16 +402,34 @@ static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
 	return cow_bio_finish(*part, BLK_STS_OK);
 }
 
+/*
+ * What a write finds to be its place stays so until it has ended: whoever gives
+ * places back shuts the gate first.
+ */
+static int snap_write_gated(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_origin *o = cb->origin;
+	bool passed_on;
+	int r;
+
+	while (!percpu_ref_tryget_live(&o->gate))
+		if (cow_origin_hold(cb))
+			return DM_MAPIO_SUBMITTED;
+	r = bio_op(cb->bio) == REQ_OP_DISCARD ? snap_discard(cb, part) : snap_write(cb, part);
+	/* A discard that went on to the origin has the gate already. */
+	passed_on = r == DM_MAPIO_REMAPPED && !(*part)->gated;
+	if (passed_on)
+		(*part)->gated = true;
+	else
+		percpu_ref_put(&o->gate);
+	return r;
+}
+
 int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part)
 {
-	if (READ_ONCE(cb->snap->state) != COW_SNAP_LIVE)
+	if (!cow_snap_can_be_used(cb))
 		return DM_MAPIO_KILL;
-	switch (bio_op(cb->bio)) {
-	case REQ_OP_READ:
+	if (bio_op(cb->bio) == REQ_OP_READ)
 		return snap_read(cb, part);
-	case REQ_OP_DISCARD:
-		return snap_discard(cb, part);
-	default:
-		return snap_write(cb, part);
-	}
+	return snap_write_gated(cb, part);
 }

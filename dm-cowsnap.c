@@ -3,7 +3,8 @@
  * dm-cowsnap: the targets
  *
  *   0 <len> cowsnap-origin <origin_dev> [<#features> <feature>...]
- *   0 <len> cowsnap <origin_dev> <store_dev> <N|NO> <chunk_sectors> [<#features> <feature>...]
+ *   0 <len> cowsnap <origin_dev> <store_dev> <P|PO|N|NO> <chunk_sectors> [<#features> ...]
+ *   0 <len> cowsnap-merge <origin_dev> <store_dev> <P|PO> <chunk_sectors> [<#features> ...]
  *
  * This file reads tables, opens devices, answers status and messages, and hands
  * each bio to the decision in dm-cowsnap-origin.c. All state lives in origin,
@@ -19,23 +20,19 @@
 #include "dm-cowsnap.h"
 #include "dm-cowsnap-compat.h"
 
-struct origin_target {
-	struct dm_dev *dev;
-	struct cow_origin *origin;
-	enum cow_discard discard;
-	bool discard_given;
-};
-
-struct snap_target {
+/* What all three targets have; a cowsnap-origin has no store, or no snapshot. */
+struct cow_target {
 	struct list_head node;		/* store->tables, under table_mutex */
 	struct dm_target *ti;
 	struct dm_dev *origin_dev;
 	struct dm_dev *store_dev;
 	struct cow_origin *origin;
+	struct cow_store *store;
 	struct cow_snap *snap;
-	unsigned int throttle;		/* 0: not given */
+	enum cow_discard discard;
+	struct cow_options options;	/* as given */
+	bool discard_given;
 	bool id_given;
-	bool create;
 	bool discard_zeroes_cow;
 	bool discard_passdown_origin;
 };
@@ -59,20 +56,48 @@ void cow_fail(char **error, const char *format, ...)
 
 /* ---------------------------------------------------------------- reading tables */
 
-static int read_number(struct dm_target *ti, const char *what, const char *word,
+static int read_number(char **error, const char *what, const char *word,
 		       unsigned int min, unsigned int max, unsigned int *value)
 {
 	if (!word)
-		cow_fail(&ti->error, "%s: the number is missing", what);
+		cow_fail(error, "%s: the number is missing", what);
 	else if (kstrtouint(word, 10, value))
-		cow_fail(&ti->error, "%s: \"%s\" is not a number", what, word);
+		cow_fail(error, "%s: \"%s\" is not a number", what, word);
 	else if (*value < min || *value > max)
-		cow_fail(&ti->error,
-			 "%s: %u is not between %u and %u",
-			 what, *value, min, max);
+		cow_fail(error, "%s: %u is not between %u and %u", what, *value, min, max);
 	else
 		return 0;
 	return -EINVAL;
+}
+
+static const char * const on_full_words[] = {
+	[COWSNAP_FULL_INVALIDATE] = "invalidate",
+	[COWSNAP_FULL_DROP_OLDEST] = "drop_oldest",
+	[COWSNAP_FULL_WAIT] = "wait",
+};
+
+/* An option of the store, in a table or a message. -ENOENT: it is none. */
+static int read_option(char **error, const char *name, const char *word,
+		       struct cow_options *options)
+{
+	int i;
+
+	if (!strcmp(name, "throttle"))
+		return read_number(error, name, word, 1, 100, &options->throttle);
+	if (!strcmp(name, "low_water"))
+		return read_number(error, name, word, 1, 100, &options->low_water);
+	if (!strcmp(name, "wait_timeout"))
+		return read_number(error, name, word, 1, 119, &options->wait_timeout);
+	if (strcmp(name, "on_full"))
+		return -ENOENT;
+	i = match_string(on_full_words, ARRAY_SIZE(on_full_words), word ?: "");
+	if (i < 0) {
+		cow_fail(error, "on_full: \"%s\" is none of invalidate, drop_oldest, wait",
+			 word ?: "");
+		return -EINVAL;
+	}
+	options->on_full = i + 1;
+	return 0;
 }
 
 /* The count in front of the features; it has to be the number of what follows. */
@@ -83,7 +108,7 @@ static int read_feature_count(struct dm_target *ti, struct dm_arg_set *as)
 
 	if (!as->argc)
 		return 0;
-	r = read_number(ti, "Number of features", dm_shift_arg(as), 0, 64, &count);
+	r = read_number(&ti->error, "Number of features", dm_shift_arg(as), 0, 64, &count);
 	if (r)
 		return r;
 	if (count > as->argc) {
@@ -134,104 +159,104 @@ static int refuse_feature(struct dm_target *ti, const char *word)
 	return -EINVAL;
 }
 
-/* ------------------------------------------------------------------ cowsnap-origin */
-
-static const char * const discard_words[] = {
-	[COW_DISCARD_SKIP] = "skip",
-	[COW_DISCARD_PRESERVE] = "preserve",
-	[COW_DISCARD_NONE] = "none",
-};
-
-static int origin_read_discard(struct dm_target *ti, struct dm_arg_set *as,
-			       struct origin_target *ot)
+/* Old chunks are written even under a read-only table, if the device lets us. */
+static int open_store(struct dm_target *ti, struct cow_target *ct, const char *path)
 {
-	const char *word = as->argc ? dm_shift_arg(as) : "";
-	int i = match_string(discard_words, ARRAY_SIZE(discard_words), word);
+	bool writable = dm_table_get_mode(ti->table) & BLK_OPEN_WRITE;
+	int r = open_device(ti, path, BLK_OPEN_READ | BLK_OPEN_WRITE, &ct->store_dev);
 
-	if (i < 0) {
-		cow_fail(&ti->error,
-			 "discard: \"%s\" is none of skip, preserve, none",
-			 word);
-		return -EINVAL;
-	}
-	ot->discard = i;
-	ot->discard_given = true;
-	return 0;
-}
-
-static int origin_read_features(struct dm_target *ti, struct dm_arg_set *as,
-				struct origin_target *ot)
-{
-	int r = read_feature_count(ti, as);
-
-	while (!r && as->argc) {
-		const char *word = dm_shift_arg(as);
-
-		if (!strcmp(word, "discard"))
-			r = origin_read_discard(ti, as, ot);
-		else
-			r = refuse_feature(ti, word);
-	}
-	return r;
-}
-
-static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
-{
-	struct dm_arg_set as = { .argc = argc, .argv = argv };
-	struct origin_target *ot;
-	const char *path;
-	int r = -EINVAL;
-
-	if (!argc) {
-		ti->error = "A word is missing: <origin_dev> [<#features> <feature>...]";
-		return r;
-	}
-	ot = kzalloc(sizeof(*ot), GFP_KERNEL);
-	if (!ot) {
-		ti->error = "Out of memory for a table";
-		return -ENOMEM;
-	}
-	path = dm_shift_arg(&as);
-	r = origin_read_features(ti, &as, ot);
-	if (r)
-		goto free_target;
-	r = open_device(ti, path, dm_table_get_mode(ti->table), &ot->dev);
-	if (r)
-		goto free_target;
-	r = check_length(ti, path, ot->dev);
-	if (r)
-		goto put_device;
-
-	mutex_lock(&cow_registry_mutex);
-	ot->origin = cow_origin_get(ot->dev->bdev, &ti->error);
-	mutex_unlock(&cow_registry_mutex);
-	if (!ot->origin) {
+	if (!writable && (r == -EACCES || r == -EROFS || r == -EPERM))
+		r = open_device(ti, path, BLK_OPEN_READ, &ct->store_dev);
+	if (!r && ct->origin_dev->bdev == ct->store_dev->bdev) {
+		cow_fail(&ti->error, "Origin and store are the same device %s", path);
 		r = -EINVAL;
-		goto put_device;
 	}
-	ti->private = ot;
-	ti->per_io_data_size = sizeof(struct cow_bio);
-	ti->num_flush_bios = 1;
-	ti->num_write_zeroes_bios = 1;
-	ti->num_discard_bios = ot->discard != COW_DISCARD_NONE;
-	return 0;
-
-put_device:
-	dm_put_device(ti, ot->dev);
-free_target:
-	kfree(ot);
 	return r;
 }
 
-static void origin_dtr(struct dm_target *ti)
+/* -------------------------------------------------------------- tables come and go */
+
+static struct cow_target *target_alloc(struct dm_target *ti)
 {
-	struct origin_target *ot = ti->private;
+	struct cow_target *ct = kzalloc(sizeof(*ct), GFP_KERNEL);
+
+	if (!ct) {
+		ti->error = "Out of memory for a table";
+		return NULL;
+	}
+	INIT_LIST_HEAD(&ct->node);
+	ct->ti = ti;
+	return ct;
+}
+
+/* Devices that were opened, and the rest of the table. */
+static void target_free(struct dm_target *ti, struct cow_target *ct)
+{
+	if (ct->store_dev)
+		dm_put_device(ti, ct->store_dev);
+	if (ct->origin_dev)
+		dm_put_device(ti, ct->origin_dev);
+	kfree(ct);
+}
+
+/* References on what the table names, and a place among those who get events. */
+static int target_attach(struct dm_target *ti, struct cow_target *ct,
+			 const struct cow_snap_args *args, bool has_snap)
+{
+	lockdep_assert_held(&cow_registry_mutex);
+	ct->origin = cow_origin_get(ct->origin_dev->bdev, &ti->error);
+	if (!ct->origin)
+		return -EINVAL;
+	if (!ct->store_dev)
+		return 0;
+	ct->store = cow_store_get(ct->origin, ct->store_dev->bdev, args, &ti->error);
+	if (!ct->store)
+		goto put_origin;
+	if (has_snap) {
+		ct->snap = cow_snap_get(ct->store, args, &ti->error);
+		if (!ct->snap)
+			goto put_store;
+	}
+	mutex_lock(&table_mutex);
+	list_add_tail(&ct->node, &ct->store->tables);
+	mutex_unlock(&table_mutex);
+	return 0;
+
+put_store:
+	cow_store_put(ct->store);
+put_origin:
+	cow_origin_put(ct->origin);
+	return -EINVAL;
+}
+
+static void target_dtr(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
 
 	mutex_lock(&cow_registry_mutex);
-	cow_origin_put(ot->origin);
+	mutex_lock(&table_mutex);
+	list_del(&ct->node);
+	mutex_unlock(&table_mutex);
+	if (ct->snap)
+		cow_snap_put(ct->snap);
+	if (ct->store)
+		cow_store_put(ct->store);
+	cow_origin_put(ct->origin);
 	mutex_unlock(&cow_registry_mutex);
-	dm_put_device(ti, ot->dev);
-	kfree(ot);
+	target_free(ti, ct);
+}
+
+static int target_preresume(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
+	const struct cow_options *given = &ct->options;
+	int r = 0;
+
+	if (ct->store)
+		r = cow_store_activate(ct->store);
+	if (!r && (given->on_full || given->wait_timeout || given->throttle || given->low_water))
+		r = cow_store_set_options(ct->store, given);
+	return r;
 }
 
 /* What end_io looks at, for bios that need nothing else. */
@@ -239,31 +264,41 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 {
 	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
 
+	cb->snap = NULL;
 	cb->gated = false;
 	cb->tracked = false;
+	cb->check = false;
+	cb->via_merge = false;
+	cb->merging = false;
 	cb->carries = NULL;
 	bio->bi_iter.bi_sector = dm_target_offset(ti, bio->bi_iter.bi_sector);
 	return cb;
 }
 
-static int origin_map(struct dm_target *ti, struct bio *bio)
-{
-	struct origin_target *ot = ti->private;
-	struct cow_bio *cb = bio_begin(ti, bio);
-
-	bio_set_dev(bio, ot->dev->bdev);
-	if (bio_data_dir(bio) == READ || !bio_sectors(bio))
-		return DM_MAPIO_REMAPPED;
-	cb->bio = bio;
-	cb->origin = ot->origin;
-	cb->snap = NULL;
-	cb->discard = ot->discard;
-	return cow_bio_map(cb);
-}
-
 static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 {
 	return cow_bio_ended(dm_per_bio_data(bio, sizeof(struct cow_bio)), error);
+}
+
+static int target_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn,
+				  void *data)
+{
+	struct cow_target *ct = ti->private;
+	int r = fn(ti, ct->origin_dev, 0, ti->len, data);
+
+	if (!r && ct->store_dev)
+		r = fn(ti, ct->store_dev, 0, bdev_nr_sectors(ct->store_dev->bdev), data);
+	return r;
+}
+
+void cow_snap_event(struct cow_store *store)
+{
+	struct cow_target *ct;
+
+	mutex_lock(&table_mutex);
+	list_for_each_entry(ct, &store->tables, node)
+		dm_table_event(ct->ti->table);
+	mutex_unlock(&table_mutex);
 }
 
 static void emit_copy_stats(struct cow_origin *o, char *result, unsigned int maxlen,
@@ -278,6 +313,141 @@ static void emit_copy_stats(struct cow_origin *o, char *result, unsigned int max
 	DMEMIT(" page_waits %llu pauses %llu throttle %u", stats.page_waits,
 	       stats.throttled, cow_engine_throttle(o->engine));
 	*size = sz;
+}
+
+/* ------------------------------------------------------------------ cowsnap-origin */
+
+static const char * const discard_words[] = {
+	[COW_DISCARD_SKIP] = "skip",
+	[COW_DISCARD_PRESERVE] = "preserve",
+	[COW_DISCARD_NONE] = "none",
+};
+
+static int origin_read_discard(struct dm_target *ti, struct dm_arg_set *as,
+			       struct cow_target *ct)
+{
+	const char *word = as->argc ? dm_shift_arg(as) : "";
+	int i = match_string(discard_words, ARRAY_SIZE(discard_words), word);
+
+	if (i < 0) {
+		cow_fail(&ti->error,
+			 "discard: \"%s\" is none of skip, preserve, none",
+			 word);
+		return -EINVAL;
+	}
+	ct->discard = i;
+	ct->discard_given = true;
+	return 0;
+}
+
+static int origin_read_features(struct dm_target *ti, struct dm_arg_set *as,
+				struct cow_target *ct, const char **store)
+{
+	int r = read_feature_count(ti, as);
+
+	while (!r && as->argc) {
+		const char *word = dm_shift_arg(as);
+
+		if (!strcmp(word, "discard")) {
+			r = origin_read_discard(ti, as, ct);
+		} else if (!strcmp(word, "store") && as->argc && !*store) {
+			*store = dm_shift_arg(as);
+		} else if (!strcmp(word, "store")) {
+			ti->error = "store: one device has to follow";
+			r = -EINVAL;
+		} else {
+			r = refuse_feature(ti, word);
+		}
+	}
+	return r;
+}
+
+static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *path,
+		       const char *store)
+{
+	struct cow_snap_args args = {
+		.writable = dm_table_get_mode(ti->table) & BLK_OPEN_WRITE,
+	};
+	int r = open_device(ti, path, dm_table_get_mode(ti->table), &ct->origin_dev);
+
+	if (!r)
+		r = check_length(ti, path, ct->origin_dev);
+	if (!r && store)
+		r = open_store(ti, ct, store);
+	if (r)
+		return r;
+	mutex_lock(&cow_registry_mutex);
+	r = target_attach(ti, ct, &args, false);
+	mutex_unlock(&cow_registry_mutex);
+	return r;
+}
+
+static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
+{
+	struct dm_arg_set as = { .argc = argc, .argv = argv };
+	const char *path, *store = NULL;
+	struct cow_target *ct;
+	int r = -EINVAL;
+
+	if (!argc) {
+		ti->error = "A word is missing: <origin_dev> [<#features> <feature>...]";
+		return r;
+	}
+	ct = target_alloc(ti);
+	if (!ct)
+		return -ENOMEM;
+	path = dm_shift_arg(&as);
+	r = origin_read_features(ti, &as, ct, &store);
+	if (!r)
+		r = origin_open(ti, ct, path, store);
+	if (r) {
+		target_free(ti, ct);
+		return r;
+	}
+	ti->private = ct;
+	ti->per_io_data_size = sizeof(struct cow_bio);
+	ti->num_flush_bios = 1;
+	ti->num_write_zeroes_bios = 1;
+	ti->num_discard_bios = ct->discard != COW_DISCARD_NONE;
+	return 0;
+}
+
+static int origin_map(struct dm_target *ti, struct bio *bio)
+{
+	struct cow_target *ct = ti->private;
+	struct cow_bio *cb = bio_begin(ti, bio);
+
+	bio_set_dev(bio, ct->origin_dev->bdev);
+	if (!bio_sectors(bio) ||
+	    (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge)))
+		return DM_MAPIO_REMAPPED;
+	cb->bio = bio;
+	cb->origin = ct->origin;
+	cb->discard = ct->discard;
+	return cow_bio_map(cb);
+}
+
+/* The filesystem is frozen next, which waits for writers that wait for room. */
+static void origin_presuspend(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
+	struct cow_origin *o = ct->origin;
+	struct cow_store *store;
+
+	spin_lock(&o->lock);
+	o->suspending = true;
+	list_for_each_entry(store, &o->stores, node)
+		cow_store_stop_waiting(store);
+	spin_unlock(&o->lock);
+}
+
+static void origin_unsuspend(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
+
+	spin_lock(&ct->origin->lock);
+	ct->origin->suspending = false;
+	spin_unlock(&ct->origin->lock);
 }
 
 static void origin_counts(struct cow_origin *o, unsigned int *nr_stores,
@@ -301,8 +471,8 @@ static void origin_counts(struct cow_origin *o, unsigned int *nr_stores,
 static void origin_status(struct dm_target *ti, status_type_t type,
 			  unsigned int flags, char *result, unsigned int maxlen)
 {
-	struct origin_target *ot = ti->private;
-	struct cow_origin *o = ot->origin;
+	struct cow_target *ct = ti->private;
+	struct cow_origin *o = ct->origin;
 	unsigned int nr_stores, nr_snaps;
 	unsigned int sz = 0;
 
@@ -317,42 +487,22 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 		emit_copy_stats(o, result, maxlen, &sz);
 		break;
 	case STATUSTYPE_TABLE:
-		DMEMIT("%s", ot->dev->name);
-		if (ot->discard_given)
-			DMEMIT(" 2 discard %s", discard_words[ot->discard]);
+		DMEMIT("%s", ct->origin_dev->name);
+		if (ct->discard_given || ct->store)
+			DMEMIT(" %u", 2 * ct->discard_given + 2 * !!ct->store);
+		if (ct->store)
+			DMEMIT(" store %s", ct->store_dev->name);
+		if (ct->discard_given)
+			DMEMIT(" discard %s", discard_words[ct->discard]);
 		break;
 	case STATUSTYPE_IMA:
 		DMEMIT_TARGET_NAME_VERSION(ti->type);
-		DMEMIT(",origin_dev_name=%s;", ot->dev->name);
+		DMEMIT(",origin_dev_name=%s;", ct->origin_dev->name);
 		break;
 	}
 }
 
-static int origin_iterate_devices(struct dm_target *ti,
-				  iterate_devices_callout_fn fn, void *data)
-{
-	struct origin_target *ot = ti->private;
-
-	return fn(ti, ot->dev, 0, ti->len, data);
-}
-
 /* ------------------------------------------------------------------------ messages */
-
-static int message_set(struct cow_origin *o, unsigned int argc, char **argv)
-{
-	unsigned int percent;
-
-	if (argc != 3 || strcmp(argv[1], "throttle")) {
-		DMERR("message set: only \"set throttle <percent>\" is known");
-		return -EINVAL;
-	}
-	if (kstrtouint(argv[2], 10, &percent) || !percent || percent > 100) {
-		DMERR("message set throttle: \"%s\" is not between 1 and 100", argv[2]);
-		return -EINVAL;
-	}
-	cow_engine_set_throttle(o->engine, percent);
-	return 0;
-}
 
 static void reset_stats(struct cow_origin *o)
 {
@@ -362,53 +512,166 @@ static void reset_stats(struct cow_origin *o)
 	atomic64_set(&o->skipped_discards, 0);
 }
 
-static int origin_message(struct dm_target *ti, unsigned int argc, char **argv,
+/* The store a message is for: the one that is named, the table's, or the only one. */
+static struct cow_store *message_find_store(struct cow_target *ct, const char *name)
+{
+	struct list_head *stores = &ct->origin->all_stores;
+	unsigned int major, minor;
+	struct cow_store *store;
+	dev_t dev = 0;
+
+	lockdep_assert_held(&cow_registry_mutex);
+	if (!name && ct->store)
+		return ct->store;
+	if (!name)
+		return list_is_singular(stores) ?
+		       list_first_entry(stores, struct cow_store, all_node) : NULL;
+	if (sscanf(name, "%u:%u", &major, &minor) == 2)
+		dev = MKDEV(major, minor);
+	else if (lookup_bdev(name, &dev))
+		return NULL;
+	list_for_each_entry(store, stores, all_node)
+		if (store->bdev->bd_dev == dev)
+			return store;
+	return NULL;
+}
+
+/* Takes a reference. */
+static struct cow_store *message_get_store(struct cow_target *ct, const char *name)
+{
+	struct cow_store *store;
+
+	mutex_lock(&cow_registry_mutex);
+	store = message_find_store(ct, name);
+	if (store)
+		store->refs++;
+	mutex_unlock(&cow_registry_mutex);
+	if (!store)
+		DMERR("message: %s%s", name ? "no store of this origin is " :
+		      "the origin has no store, or several: name it as the last word",
+		      name ?: "");
+	return store;
+}
+
+static int message_set(struct cow_store *store, char **argv)
+{
+	struct cow_options options = {};
+	char *error = NULL;
+	int r = read_option(&error, argv[1], argv[2], &options);
+
+	if (r == -ENOENT) {
+		DMERR("message set: \"%s\" is none of throttle, on_full, wait_timeout, low_water",
+		      argv[1]);
+		return -EINVAL;
+	}
+	if (r) {
+		DMERR("message set %s", error);
+		return r;
+	}
+	return cow_store_set_options(store, &options);
+}
+
+static int message_id(char **argv, unsigned int *id)
+{
+	char *error;
+	int r = read_number(&error, argv[0], argv[1], 0, COWSNAP_MAX_SNAPSHOTS - 1, id);
+
+	if (r)
+		DMERR("message %s", error);
+	return r;
+}
+
+static int message_commit(struct cow_store *store)
+{
+	/* Whatever was acknowledged is committed; this is where that stands. */
+	return store->meta ? cow_super_write(store, NULL) : 0;
+}
+
+static int store_message(struct cow_store *store, char **argv)
+{
+	unsigned int id;
+	int r;
+
+	if (!strcmp(argv[0], "set"))
+		return message_set(store, argv);
+	if (!strcmp(argv[0], "commit"))
+		return message_commit(store);
+	if (!strcmp(argv[0], "resize")) {
+		cow_store_resize(store);
+		return 0;
+	}
+	r = message_id(argv, &id);
+	if (r)
+		return r;
+	return !strcmp(argv[0], "create") ? cow_store_create_snap(store, id) :
+	       cow_store_delete_snap(store, id);
+}
+
+static const struct {
+	const char *word;
+	unsigned int argc;
+} store_messages[] = {
+	{ "set", 3 }, { "create", 2 }, { "delete", 2 }, { "resize", 1 }, { "commit", 1 },
+};
+
+static int target_message(struct dm_target *ti, unsigned int argc, char **argv,
 			  char *result, unsigned int maxlen)
 {
-	struct origin_target *ot = ti->private;
+	struct cow_target *ct = ti->private;
+	struct cow_store *store;
+	unsigned int i, words;
+	int r;
 
-	if (!strcmp(argv[0], "set"))
-		return message_set(ot->origin, argc, argv);
 	if (argc == 1 && !strcmp(argv[0], "reset_stats")) {
-		reset_stats(ot->origin);
+		reset_stats(ct->origin);
 		return 0;
 	}
-	DMERR("unknown message \"%s\"", argv[0]);
-	return -EINVAL;
+	/* The throttle is the origin's, so that it needs no store. */
+	if (argc == 3 && !strcmp(argv[0], "set") && !strcmp(argv[1], "throttle") &&
+	    !ct->store && list_empty(&ct->origin->all_stores)) {
+		struct cow_options options = {};
+		char *error;
+
+		r = read_option(&error, argv[1], argv[2], &options);
+		if (r)
+			DMERR("message set %s", error);
+		else
+			cow_engine_set_throttle(ct->origin->engine, options.throttle);
+		return r;
+	}
+	for (i = 0; i < ARRAY_SIZE(store_messages); i++)
+		if (!strcmp(argv[0], store_messages[i].word))
+			break;
+	if (i == ARRAY_SIZE(store_messages)) {
+		DMERR("unknown message \"%s\"", argv[0]);
+		return -EINVAL;
+	}
+	words = store_messages[i].argc;
+	if (argc != words && argc != words + 1) {
+		DMERR("message %s: %u words, not %u", argv[0], argc, words);
+		return -EINVAL;
+	}
+	store = message_get_store(ct, argc > words ? argv[words] : NULL);
+	if (!store)
+		return -EINVAL;
+	r = store_message(store, argv);
+	mutex_lock(&cow_registry_mutex);
+	cow_store_put(store);
+	mutex_unlock(&cow_registry_mutex);
+	return r;
 }
 
-static int snap_message(struct dm_target *ti, unsigned int argc, char **argv,
-			char *result, unsigned int maxlen)
-{
-	struct snap_target *st = ti->private;
-
-	if (!strcmp(argv[0], "set"))
-		return message_set(st->origin, argc, argv);
-	if (argc == 1 && !strcmp(argv[0], "reset_stats")) {
-		reset_stats(st->origin);
-		return 0;
-	}
-	if (argc == 1 && !strcmp(argv[0], "resize")) {
-		cow_store_resize(st->snap->store);
-		return 0;
-	}
-	DMERR("unknown message \"%s\"", argv[0]);
-	return -EINVAL;
-}
-
-/* ------------------------------------------------------------------------- cowsnap */
+/* ------------------------------------------------------- cowsnap and cowsnap-merge */
 
 static int snap_read_persistence(struct dm_target *ti, const char *word,
 				 struct cow_snap_args *args)
 {
-	if (!strcmp(word, "P") || !strcmp(word, "PO")) {
-		cow_fail(&ti->error,
-			 "Persistence \"%s\": this version keeps transient stores only, N or NO",
-			 word);
-		return -EINVAL;
-	}
-	if (strcmp(word, "N") && strcmp(word, "NO")) {
-		cow_fail(&ti->error, "Persistence \"%s\" is none of P, N, PO, NO", word);
+	bool transient = !strcmp(word, "N") || !strcmp(word, "NO");
+
+	if (strcmp(word, "P") && strcmp(word, "PO") && (!transient || args->merge)) {
+		cow_fail(&ti->error, "Persistence \"%s\" is none of %s", word,
+			 args->merge ? "P, PO: only what is persistent can be merged" :
+			 "P, N, PO, NO");
 		return -EINVAL;
 	}
 	args->persistence = word[0];
@@ -419,7 +682,7 @@ static int snap_read_persistence(struct dm_target *ti, const char *word,
 static int snap_read_chunk(struct dm_target *ti, const char *word,
 			   struct cow_snap_args *args)
 {
-	int r = read_number(ti, "Chunk size", word, 1, COW_MAX_CHUNK_SECTORS,
+	int r = read_number(&ti->error, "Chunk size", word, 1, COW_MAX_CHUNK_SECTORS,
 			    &args->chunk_sectors);
 
 	if (!r && !is_power_of_2(args->chunk_sectors)) {
@@ -432,31 +695,38 @@ static int snap_read_chunk(struct dm_target *ti, const char *word,
 }
 
 static int snap_read_feature(struct dm_target *ti, struct dm_arg_set *as,
-			     struct snap_target *st, struct cow_snap_args *args)
+			     struct cow_target *ct, struct cow_snap_args *args)
 {
 	const char *word = dm_shift_arg(as);
+	int r;
 
 	if (!strcmp(word, "id")) {
-		st->id_given = true;
-		return read_number(ti, "id", as->argc ? dm_shift_arg(as) : NULL, 0, 65535,
-				   &args->id);
+		ct->id_given = true;
+		return read_number(&ti->error, "id", as->argc ? dm_shift_arg(as) : NULL, 0,
+				   COWSNAP_MAX_SNAPSHOTS - 1, &args->id);
 	}
-	if (!strcmp(word, "throttle"))
-		return read_number(ti, "throttle", as->argc ? dm_shift_arg(as) : NULL, 1,
-				   100, &st->throttle);
-	if (!strcmp(word, "create"))
-		st->create = true;
-	else if (!strcmp(word, "discard_zeroes_cow"))
-		st->discard_zeroes_cow = true;
-	else if (!strcmp(word, "discard_passdown_origin"))
-		st->discard_passdown_origin = true;
-	else
+	if (args->merge)
 		return refuse_feature(ti, word);
+	if (!strcmp(word, "create")) {
+		args->create = true;
+	} else if (!strcmp(word, "discard_zeroes_cow")) {
+		ct->discard_zeroes_cow = true;
+	} else if (!strcmp(word, "discard_passdown_origin")) {
+		ct->discard_passdown_origin = true;
+	} else {
+		r = read_option(&ti->error, word, as->argc ? as->argv[0] : NULL,
+				&ct->options);
+		if (r == -ENOENT)
+			return refuse_feature(ti, word);
+		if (r)
+			return r;
+		dm_shift_arg(as);
+	}
 	return 0;
 }
 
 static int snap_read_table(struct dm_target *ti, struct dm_arg_set *as,
-			   struct snap_target *st, struct cow_snap_args *args)
+			   struct cow_target *ct, struct cow_snap_args *args)
 {
 	int r;
 
@@ -466,276 +736,276 @@ static int snap_read_table(struct dm_target *ti, struct dm_arg_set *as,
 	if (!r)
 		r = read_feature_count(ti, as);
 	while (!r && as->argc)
-		r = snap_read_feature(ti, as, st, args);
-	if (!r && st->discard_passdown_origin && !st->discard_zeroes_cow) {
+		r = snap_read_feature(ti, as, ct, args);
+	if (!r && ct->discard_passdown_origin && !ct->discard_zeroes_cow) {
 		ti->error = "discard_passdown_origin needs discard_zeroes_cow";
 		r = -EINVAL;
 	}
 	return r;
 }
 
-/* Old chunks are written even under a read-only table, if the device lets us. */
-static int snap_open_store(struct dm_target *ti, struct snap_target *st, const char *path,
-			   bool writable)
+static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *origin,
+		     const char *store, const struct cow_snap_args *args)
 {
-	int r = open_device(ti, path, BLK_OPEN_READ | BLK_OPEN_WRITE, &st->store_dev);
+	int r = open_device(ti, origin, args->merge ? dm_table_get_mode(ti->table) :
+			    BLK_OPEN_READ, &ct->origin_dev);
 
-	if (!writable && (r == -EACCES || r == -EROFS || r == -EPERM))
-		r = open_device(ti, path, BLK_OPEN_READ, &st->store_dev);
-	return r;
-}
-
-static int snap_open(struct dm_target *ti, struct snap_target *st, const char *origin,
-		     const char *store, bool writable)
-{
-	int r = open_device(ti, origin, BLK_OPEN_READ, &st->origin_dev);
-
+	if (!r)
+		r = open_store(ti, ct, store);
+	if (!r)
+		r = check_length(ti, origin, ct->origin_dev);
 	if (r)
 		return r;
-	r = snap_open_store(ti, st, store, writable);
-	if (r)
-		goto put_origin;
-	r = check_length(ti, origin, st->origin_dev);
-	if (r)
-		goto put_store;
-	if (st->origin_dev->bdev == st->store_dev->bdev) {
-		cow_fail(&ti->error, "Origin and store are the same device %s", store);
-		r = -EINVAL;
-		goto put_store;
-	}
-	return 0;
-
-put_store:
-	dm_put_device(ti, st->store_dev);
-put_origin:
-	dm_put_device(ti, st->origin_dev);
-	return r;
-}
-
-/* An id is made by "create", or is the first one of a new store. */
-static bool snap_id_is_right(struct snap_target *st, struct cow_snap_args *args,
-			     char **error)
-{
-	struct cow_store *store = cow_store_find(st->store_dev->bdev);
-	bool exists = store && cow_snap_find(store, args->id);
-
-	if (exists && st->create)
-		cow_fail(error,
-			 "Snapshot %u exists already: leave out \"create\"",
-			 args->id);
-	else if (!exists && !st->create && (store || args->id))
-		cow_fail(error,
-			 "Snapshot %u does not exist: add \"create\" to make it",
-			 args->id);
-	else
-		return true;
-	return false;
-}
-
-static int snap_attach(struct dm_target *ti, struct snap_target *st,
-		       struct cow_snap_args *args)
-{
-	int r = -EINVAL;
-
 	mutex_lock(&cow_registry_mutex);
-	st->origin = cow_origin_get(st->origin_dev->bdev, &ti->error);
-	if (!st->origin)
-		goto unlock;
-	if (snap_id_is_right(st, args, &ti->error))
-		st->snap = cow_snap_get(st->origin, st->store_dev->bdev, args, &ti->error);
-	if (!st->snap) {
-		cow_origin_put(st->origin);
-		goto unlock;
-	}
-	mutex_lock(&table_mutex);
-	list_add_tail(&st->node, &st->snap->store->tables);
-	mutex_unlock(&table_mutex);
-	r = 0;
-unlock:
+	r = target_attach(ti, ct, args, true);
 	mutex_unlock(&cow_registry_mutex);
 	return r;
 }
 
-static int snap_ctr(struct dm_target *ti, unsigned int argc, char **argv)
+static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool merge)
 {
 	struct dm_arg_set as = { .argc = argc, .argv = argv };
 	struct cow_snap_args args = {
 		.writable = dm_table_get_mode(ti->table) & BLK_OPEN_WRITE,
 		.nr_sectors = ti->len,
+		.merge = merge,
 	};
 	const char *origin, *store;
-	struct snap_target *st;
-	int r = -EINVAL;
+	struct cow_target *ct;
+	int r;
 
 	if (argc < 4) {
-		cow_fail(&ti->error, "%u words are missing: <origin> <store> <N|NO> <chunk>",
-			 4 - argc);
-		return r;
+		cow_fail(&ti->error,
+			 "%u words are missing: <origin> <store> <%s> <chunk>",
+			 4 - argc, merge ? "P|PO" : "P|PO|N|NO");
+		return -EINVAL;
 	}
-	st = kzalloc(sizeof(*st), GFP_KERNEL);
-	if (!st) {
-		ti->error = "Out of memory for a table";
+	ct = target_alloc(ti);
+	if (!ct)
 		return -ENOMEM;
-	}
-	st->ti = ti;
 	origin = dm_shift_arg(&as);
 	store = dm_shift_arg(&as);
-	r = snap_read_table(ti, &as, st, &args);
-	if (r)
-		goto free_target;
-	r = snap_open(ti, st, origin, store, args.writable);
-	if (r)
-		goto free_target;
-	r = snap_attach(ti, st, &args);
-	if (r)
-		goto put_devices;
-
-	ti->private = st;
+	r = snap_read_table(ti, &as, ct, &args);
+	if (!r)
+		r = snap_open(ti, ct, origin, store, &args);
+	if (r) {
+		target_free(ti, ct);
+		return r;
+	}
+	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
 	ti->num_flush_bios = 1;
 	ti->num_write_zeroes_bios = 1;
-	if (st->discard_zeroes_cow) {
-		ti->num_discard_bios = 1;
-		ti->discards_supported = true;
-	}
+	ti->num_discard_bios = merge || ct->discard_zeroes_cow;
+	ti->discards_supported = ct->discard_zeroes_cow;
 	return 0;
-
-put_devices:
-	dm_put_device(ti, st->store_dev);
-	dm_put_device(ti, st->origin_dev);
-free_target:
-	kfree(st);
-	return r;
 }
 
-static void snap_dtr(struct dm_target *ti)
+static int snap_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
-	struct snap_target *st = ti->private;
+	return construct(ti, argc, argv, false);
+}
 
-	mutex_lock(&cow_registry_mutex);
-	mutex_lock(&table_mutex);
-	list_del(&st->node);
-	mutex_unlock(&table_mutex);
-	cow_snap_put(st->snap);
-	cow_origin_put(st->origin);
-	mutex_unlock(&cow_registry_mutex);
-	dm_put_device(ti, st->store_dev);
-	dm_put_device(ti, st->origin_dev);
-	kfree(st);
+static int merge_ctr(struct dm_target *ti, unsigned int argc, char **argv)
+{
+	return construct(ti, argc, argv, true);
 }
 
 static int snap_preresume(struct dm_target *ti)
 {
-	struct snap_target *st = ti->private;
+	struct cow_target *ct = ti->private;
+	int r = target_preresume(ti);
 
-	if (st->throttle)
-		cow_engine_set_throttle(st->origin->engine, st->throttle);
-	return cow_snap_activate(st->snap, ti->len);
+	return r ?: cow_snap_activate(ct->snap, ti->len);
+}
+
+static int merge_preresume(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
+	int r = target_preresume(ti);
+
+	if (r)
+		return r;
+	mutex_lock(&ct->origin->admin);
+	r = cow_merge_activate(ct->snap);
+	mutex_unlock(&ct->origin->admin);
+	return r;
 }
 
 static int snap_map(struct dm_target *ti, struct bio *bio)
 {
-	struct snap_target *st = ti->private;
+	struct cow_target *ct = ti->private;
 	struct cow_bio *cb = bio_begin(ti, bio);
 
 	if (!bio_sectors(bio)) {
-		bio_set_dev(bio, st->store_dev->bdev);
+		bio_set_dev(bio, ct->store_dev->bdev);
 		return DM_MAPIO_REMAPPED;
 	}
 	cb->bio = bio;
-	cb->origin = st->origin;
-	cb->snap = st->snap;
-	cb->passdown = st->discard_passdown_origin;
+	cb->origin = ct->origin;
+	cb->snap = ct->snap;
+	cb->passdown = ct->discard_passdown_origin;
 	return cow_bio_map(cb);
 }
 
-static void snap_emit_info(struct snap_target *st, char *result, unsigned int maxlen)
+/* The one word of a snapshot that is no more, or NULL. */
+static const char *snap_last_word(const struct cow_target *ct, bool merge)
 {
-	struct cow_snap *snap = st->snap;
-	struct cow_store *store = snap->store;
-	unsigned int sz = 0;
+	const struct cow_snap *snap = ct->snap;
 
 	switch (READ_ONCE(snap->state)) {
-	case COW_SNAP_INVALID:
-		DMEMIT("Invalid");
-		return;
 	case COW_SNAP_OVERFLOWED:
-		DMEMIT("%s", snap->overflow_apart ? "Overflow" : "Invalid");
-		return;
+	case COW_SNAP_DROPPED:
+		if (!merge)
+			return snap->overflow_apart ? "Overflow" : "Invalid";
+		fallthrough;
+	case COW_SNAP_INVALID:
+		return merge ? "Merge failed" : "Invalid";
 	default:
-		break;
+		return merge && cow_merge_failed(snap) ? "Merge failed" : NULL;
 	}
-	spin_lock(&st->origin->lock);
-	DMEMIT("%llu/%llu 0", (u64)cow_chunk_to_sector(store, store->used_chunks),
-	       (u64)cow_chunk_to_sector(store, store->nr_chunks));
+}
+
+static u64 metadata_sectors(struct cow_store *store)
+{
+	if (!store->meta)
+		return 0;
+	return cow_chunk_to_sector(store, store->space.table_chunks +
+				   cow_super_record_chunks(store));
+}
+
+static u64 used_sectors(struct cow_store *store)
+{
+	u64 chunks = store->space.used + (store->meta ? store->space.table_chunks : 0);
+
+	return cow_chunk_to_sector(store, chunks);
+}
+
+static void emit_meta_stats(struct cow_store *store, char *result, unsigned int maxlen,
+			    unsigned int *size)
+{
+	struct cow_meta_stats stats;
+	unsigned int sz = *size;
+
+	if (!store->meta)
+		return;
+	cow_meta_read_stats(store->meta, &stats);
+	DMEMIT(" commits %llu table_writes %llu", stats.commits, stats.block_writes);
+	DMEMIT(" unverified %lld bad_checksums %lld damaged %u",
+	       atomic64_read(&store->unverified), atomic64_read(&store->bad_checksums),
+	       store->damaged_blocks);
+	*size = sz;
+}
+
+static void snap_emit_info(struct cow_target *ct, bool merge, char *result,
+			   unsigned int maxlen)
+{
+	const char *last_word = snap_last_word(ct, merge);
+	struct cow_snap *snap = ct->snap;
+	struct cow_store *store = ct->store;
+	unsigned int sz = 0;
+	u64 used, left;
+
+	if (last_word) {
+		DMEMIT("%s", last_word);
+		return;
+	}
+	left = merge ? cow_chunk_to_sector(store, cow_merge_left(snap)) : 0;
+	spin_lock(&ct->origin->lock);
+	used = merge ? metadata_sectors(store) + left : used_sectors(store);
+	DMEMIT("%llu/%llu %llu", used,
+	       (u64)cow_chunk_to_sector(store, store->space.nr_chunks),
+	       metadata_sectors(store));
 	DMEMIT(" id %u epoch %u exceptions %llu copied %llu zero %llu", snap->id,
 	       snap->epoch, store->map.nr_chunks, store->copied_chunks,
 	       store->zero_chunks);
-	DMEMIT(" pending %u memory %llu", store->nr_pendings, store->map.nr_bytes);
-	spin_unlock(&st->origin->lock);
-	emit_copy_stats(st->origin, result, maxlen, &sz);
+	DMEMIT(" pending %u memory %llu freed %llu", store->nr_pendings,
+	       store->map.nr_bytes, store->freed_chunks);
+	DMEMIT(" on_full %s wait_timeout %u low_water %u",
+	       on_full_words[store->options.on_full], store->options.wait_timeout,
+	       store->options.low_water);
+	spin_unlock(&ct->origin->lock);
+	emit_meta_stats(store, result, maxlen, &sz);
+	emit_copy_stats(ct->origin, result, maxlen, &sz);
 }
 
-static void snap_emit_table(struct snap_target *st, char *result, unsigned int maxlen)
+static void emit_options(const struct cow_options *options, char *result,
+			 unsigned int maxlen, unsigned int *size)
 {
-	unsigned int count = 2 * st->id_given + 2 * !!st->throttle +
-			     st->discard_zeroes_cow + st->discard_passdown_origin;
-	struct cow_snap *snap = st->snap;
+	unsigned int sz = *size;
+
+	if (options->on_full)
+		DMEMIT(" on_full %s", on_full_words[options->on_full - 1]);
+	if (options->wait_timeout)
+		DMEMIT(" wait_timeout %u", options->wait_timeout);
+	if (options->throttle)
+		DMEMIT(" throttle %u", options->throttle);
+	if (options->low_water)
+		DMEMIT(" low_water %u", options->low_water);
+	*size = sz;
+}
+
+static void snap_emit_table(struct cow_target *ct, char *result, unsigned int maxlen)
+{
+	const struct cow_options *opt = &ct->options;
+	unsigned int count = 2 * (ct->id_given + !!opt->on_full + !!opt->wait_timeout +
+				  !!opt->throttle + !!opt->low_water) +
+			     ct->discard_zeroes_cow + ct->discard_passdown_origin;
 	unsigned int sz = 0;
 
-	DMEMIT("%s %s %c%s %u", st->origin_dev->name, st->store_dev->name,
-	       snap->store->persistence, snap->overflow_apart ? "O" : "",
-	       snap->store->chunk_sectors);
+	DMEMIT("%s %s %c%s %u", ct->origin_dev->name, ct->store_dev->name,
+	       ct->store->persistence, ct->snap->overflow_apart ? "O" : "",
+	       ct->store->chunk_sectors);
 	if (count)
 		DMEMIT(" %u", count);
-	if (st->id_given)
-		DMEMIT(" id %u", snap->id);
-	if (st->throttle)
-		DMEMIT(" throttle %u", st->throttle);
-	if (st->discard_zeroes_cow)
+	if (ct->id_given)
+		DMEMIT(" id %u", ct->snap->id);
+	emit_options(opt, result, maxlen, &sz);
+	if (ct->discard_zeroes_cow)
 		DMEMIT(" discard_zeroes_cow");
-	if (st->discard_passdown_origin)
+	if (ct->discard_passdown_origin)
 		DMEMIT(" discard_passdown_origin");
+}
+
+static void emit_status(struct dm_target *ti, status_type_t type, bool merge, char *result,
+			unsigned int maxlen)
+{
+	struct cow_target *ct = ti->private;
+	unsigned int sz = 0;
+
+	switch (type) {
+	case STATUSTYPE_INFO:
+		snap_emit_info(ct, merge, result, maxlen);
+		break;
+	case STATUSTYPE_TABLE:
+		snap_emit_table(ct, result, maxlen);
+		break;
+	case STATUSTYPE_IMA:
+		DMEMIT_TARGET_NAME_VERSION(ti->type);
+		DMEMIT(",origin_dev_name=%s,store_dev_name=%s,id=%u;",
+		       ct->origin_dev->name, ct->store_dev->name, ct->snap->id);
+		break;
+	}
 }
 
 static void snap_status(struct dm_target *ti, status_type_t type, unsigned int flags,
 			char *result, unsigned int maxlen)
 {
-	struct snap_target *st = ti->private;
-	unsigned int sz = 0;
-
-	switch (type) {
-	case STATUSTYPE_INFO:
-		snap_emit_info(st, result, maxlen);
-		break;
-	case STATUSTYPE_TABLE:
-		snap_emit_table(st, result, maxlen);
-		break;
-	case STATUSTYPE_IMA:
-		DMEMIT_TARGET_NAME_VERSION(ti->type);
-		DMEMIT(",origin_dev_name=%s,store_dev_name=%s,id=%u;",
-		       st->origin_dev->name, st->store_dev->name, st->snap->id);
-		break;
-	}
+	emit_status(ti, type, false, result, maxlen);
 }
 
-static int snap_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn,
-				void *data)
+static void merge_status(struct dm_target *ti, status_type_t type, unsigned int flags,
+			 char *result, unsigned int maxlen)
 {
-	struct snap_target *st = ti->private;
-	int r = fn(ti, st->origin_dev, 0, ti->len, data);
-
-	if (!r)
-		r = fn(ti, st->store_dev, 0, bdev_nr_sectors(st->store_dev->bdev), data);
-	return r;
+	emit_status(ti, type, true, result, maxlen);
 }
 
 static void snap_io_hints(struct dm_target *ti, struct queue_limits *limits)
 {
-	struct snap_target *st = ti->private;
-	unsigned int chunk_sectors = st->snap->store->chunk_sectors;
+	struct cow_target *ct = ti->private;
+	unsigned int chunk_sectors = ct->store->chunk_sectors;
 
-	if (!st->discard_zeroes_cow)
+	if (!ct->discard_zeroes_cow)
 		return;
 	limits->discard_granularity = chunk_sectors << SECTOR_SHIFT;
 	limits->max_hw_discard_sectors = round_down(UINT_MAX >> SECTOR_SHIFT,
@@ -743,47 +1013,84 @@ static void snap_io_hints(struct dm_target *ti, struct queue_limits *limits)
 	limits->max_discard_sectors = limits->max_hw_discard_sectors;
 }
 
-void cow_snap_event(struct cow_store *store)
-{
-	struct snap_target *st;
-
-	mutex_lock(&table_mutex);
-	list_for_each_entry(st, &store->tables, node)
-		dm_table_event(st->ti->table);
-	mutex_unlock(&table_mutex);
-}
-
 /* -------------------------------------------------------------------------- module */
 
 static struct target_type origin_target_type = {
 	.name = "cowsnap-origin",
-	.version = { 0, 1, 0 },
+	.version = { 0, 2, 0 },
 	.features = DM_TARGET_NOWAIT,
 	.module = THIS_MODULE,
 	.ctr = origin_ctr,
-	.dtr = origin_dtr,
+	.dtr = target_dtr,
 	.map = origin_map,
 	.end_io = target_end_io,
+	.presuspend = origin_presuspend,
+	.presuspend_undo = origin_unsuspend,
+	.preresume = target_preresume,
+	.resume = origin_unsuspend,
 	.status = origin_status,
-	.message = origin_message,
-	.iterate_devices = origin_iterate_devices,
+	.message = target_message,
+	.iterate_devices = target_iterate_devices,
 };
 
 static struct target_type snap_target_type = {
 	.name = "cowsnap",
-	.version = { 0, 1, 0 },
+	.version = { 0, 2, 0 },
 	.features = DM_TARGET_NOWAIT,
 	.module = THIS_MODULE,
 	.ctr = snap_ctr,
-	.dtr = snap_dtr,
+	.dtr = target_dtr,
 	.map = snap_map,
 	.end_io = target_end_io,
 	.preresume = snap_preresume,
 	.status = snap_status,
-	.message = snap_message,
-	.iterate_devices = snap_iterate_devices,
+	.message = target_message,
+	.iterate_devices = target_iterate_devices,
 	.io_hints = snap_io_hints,
 };
+
+static struct target_type merge_target_type = {
+	.name = "cowsnap-merge",
+	.version = { 0, 2, 0 },
+	.features = DM_TARGET_NOWAIT,
+	.module = THIS_MODULE,
+	.ctr = merge_ctr,
+	.dtr = target_dtr,
+	.map = origin_map,
+	.end_io = target_end_io,
+	.presuspend = origin_presuspend,
+	.presuspend_undo = origin_unsuspend,
+	.preresume = merge_preresume,
+	.resume = origin_unsuspend,
+	.status = merge_status,
+	.message = target_message,
+	.iterate_devices = target_iterate_devices,
+};
+
+static struct target_type * const target_types[] = {
+	&origin_target_type, &snap_target_type, &merge_target_type,
+};
+
+static void unregister_targets(unsigned int nr)
+{
+	while (nr--)
+		dm_unregister_target(target_types[nr]);
+}
+
+static int register_targets(void)
+{
+	unsigned int i;
+	int r;
+
+	for (i = 0; i < ARRAY_SIZE(target_types); i++) {
+		r = dm_register_target(target_types[i]);
+		if (r) {
+			unregister_targets(i);
+			return r;
+		}
+	}
+	return 0;
+}
 
 static int __init cowsnap_init(void)
 {
@@ -795,16 +1102,16 @@ static int __init cowsnap_init(void)
 	r = cow_pending_init();
 	if (r)
 		goto exit_exception;
-	r = dm_register_target(&origin_target_type);
+	r = cow_verify_init();
 	if (r)
 		goto exit_pending;
-	r = dm_register_target(&snap_target_type);
+	r = register_targets();
 	if (r)
-		goto unregister_origin;
+		goto exit_verify;
 	return 0;
 
-unregister_origin:
-	dm_unregister_target(&origin_target_type);
+exit_verify:
+	cow_verify_exit();
 exit_pending:
 	cow_pending_exit();
 exit_exception:
@@ -814,8 +1121,9 @@ exit_exception:
 
 static void __exit cowsnap_exit(void)
 {
-	dm_unregister_target(&snap_target_type);
-	dm_unregister_target(&origin_target_type);
+	unregister_targets(ARRAY_SIZE(target_types));
+	cow_absent_exit();
+	cow_verify_exit();
 	cow_pending_exit();
 	cow_exception_exit();
 }
@@ -828,3 +1136,4 @@ MODULE_AUTHOR("The dm-cowsnap developers");
 MODULE_LICENSE("GPL");
 MODULE_VERSION(COWSNAP_VERSION);
 MODULE_ALIAS("dm-cowsnap-origin");
+MODULE_ALIAS("dm-cowsnap-merge");

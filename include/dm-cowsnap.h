@@ -7,14 +7,16 @@
  *
  * Lock order, outermost first:
  *
- *   registry_mutex    list of origins, references on origin/store/snapshot
- *   origin->admin     create, grow and close: one at a time for an origin
- *   origin->lock      pending exceptions, parked bios, space, states
- *   origin->end_lock  tracked reads, and pendings that ends of bios move (irqs off)
- *   engine->lock      queues and pages of the copy engine (interrupts off)
+ *   registry_mutex      list of origins, references on origin/store/snapshot
+ *   origin->admin       create, delete, grow and close: one at a time for an origin
+ *   store->records_lock superblocks and records of snapshots on disk
+ *   meta->lock          blocks of tables in memory
+ *   map->writer         changes of the map of completed exceptions
+ *   origin->lock        pending exceptions, parked bios, room, states
+ *   origin->end_lock    tracked reads, and what ends of bios move (irqs off)
+ *   engine->lock        queues and pages of the copy engine (interrupts off)
  *
- * The map of completed exceptions is written by the copy worker of the origin
- * alone, one at a time, and read under RCU with no lock at all.
+ * The map of completed exceptions is read under RCU with no lock at all.
  */
 #ifndef DM_COWSNAP_H
 #define DM_COWSNAP_H
@@ -32,8 +34,11 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <linux/xarray.h>
 
-#define COWSNAP_VERSION "0.1.0"
+#include "uapi/dm-cowsnap-format.h"
+
+#define COWSNAP_VERSION "0.2.0"
 
 #define DM_MSG_PREFIX "cowsnap"
 
@@ -58,9 +63,9 @@ __printf(2, 3) void cow_fail(char **error, const char *format, ...);
 /* Order matters: versions from COW_PRIVATE on belong to one epoch alone. */
 enum cow_kind {
 	COW_COPIED,		/* old data of the origin, in the store */
-	COW_ZERO,		/* old data of the origin, all zero, no room taken */
+	COW_ZERO,		/* old data of the origin, all zero, not written */
 	COW_PRIVATE,		/* written through a snapshot, in the store */
-	COW_PRIVATE_ZERO,	/* zeroed through a snapshot, no room taken */
+	COW_PRIVATE_ZERO,	/* zeroed through a snapshot, not written */
 	COW_HOME,		/* no exception: the origin itself (never stored) */
 };
 
@@ -69,7 +74,8 @@ static inline bool cow_kind_is_private(enum cow_kind kind)
 	return kind == COW_PRIVATE || kind == COW_PRIVATE_ZERO;
 }
 
-static inline bool cow_kind_has_place(enum cow_kind kind)
+/* Is there data at its place? */
+static inline bool cow_kind_has_data(enum cow_kind kind)
 {
 	return kind == COW_COPIED || kind == COW_PRIVATE;
 }
@@ -82,16 +88,22 @@ static inline bool cow_kind_has_place(enum cow_kind kind)
 
 struct cow_map {
 	struct maple_tree leaves;	/* first chunk .. last chunk -> struct cow_leaf */
+	struct mutex writer;		/* one at a time changes the map */
 	u64 nr_entries;			/* packed entries */
 	u64 nr_chunks;			/* exceptions: chunks times versions */
 	u64 nr_bytes;			/* memory of the leaves */
+	bool alone;			/* nobody reads it yet: leaves go at once */
 };
 
 /* A run of chunks that one exception, or home, answers for. */
 struct cow_extent {
 	u64 chunk;		/* first chunk */
 	u64 nr;			/* how many chunks follow in order, at least 1 */
-	u64 place;		/* chunk in the store of the first one, if any */
+	/*
+	 * Chunk in the store of the first one. Zeroes: in a persistent store that
+	 * of the slot, in a transient one the chunk's own number, for want of any.
+	 */
+	u64 place;
 	u32 epoch;		/* newest epoch that the version belongs to */
 	enum cow_kind kind;
 };
@@ -131,11 +143,35 @@ void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
  * Add the run @ext. A version of the same epoch and of the same sort (private or
  * not) is replaced; where @taken_over is not 0 the copied version of that epoch
  * goes away in the same step. Readers see each leaf before or after, never between.
- * Context: may sleep; one writer at a time. Returns -ENOMEM with nothing lost
+ * Context: may sleep. Returns -ENOMEM with nothing lost
  * but part of the run possibly added: the caller invalidates or tries again.
  */
 int cow_map_insert(struct cow_map *map, const struct cow_extent *ext,
 		   u32 taken_over);
+
+/*
+ * Take versions that no epoch of @live falls on out of the leaf at @chunk (of those
+ * with epochs up to @up_to: what is newer than @live is left alone), and tell @freed of
+ * each run. Returns the chunk after the leaf, 0 after the last one. Without memory
+ * nothing happens and the leaf is left for another time.
+ * Context: as cow_map_insert(); @live (NULL: none) must stay.
+ */
+u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
+		    u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
+		    void *context);
+
+/*
+ * How many chunks of the store does each epoch of @live alone keep, from the leaf at
+ * @chunk? Adds to @owned, an array like @live->epoch. Returns as cow_map_reclaim().
+ */
+u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk,
+		  u64 *owned);
+
+/*
+ * The next chunk from @chunk on for which @epoch has a version. False: no more.
+ * Context: process; takes the RCU read lock itself.
+ */
+bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext);
 
 /*
  * ---------------------------------------------------------------------------
@@ -170,8 +206,10 @@ struct cow_job {
 	struct block_device *bdev;	/* source; NULL reads as zeroes */
 	sector_t sector;
 	unsigned int nr_sectors;
+	unsigned int pad_sectors;	/* zeroes after what is read */
 	blk_status_t read_status;
 	bool written;			/* stage: reading, then writing */
+	bool urgent;			/* goes first, whatever the throttle says */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	struct cow_page *pages;
 	/* Where the last walk through the pages stood: walks go forward. */
@@ -203,19 +241,67 @@ unsigned int cow_engine_job_sectors(struct cow_engine *engine);
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
 /* Run the worker once more, for owners that share its context. Any context. */
 void cow_engine_kick(struct cow_engine *engine);
+/* Wait until the worker has run. May sleep. */
+void cow_engine_flush(struct cow_engine *engine);
 /* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
 void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
 unsigned int cow_engine_throttle(struct cow_engine *engine);
 void cow_engine_read_stats(struct cow_engine *engine, struct cow_engine_stats *out);
 void cow_engine_reset_stats(struct cow_engine *engine);
 
-/* Only from ->ready. Write part of the job; @status gets the first error. */
+/*
+ * Only from ->ready. Write part of the job, with REQ_ flags @flags; @status gets
+ * the first error.
+ */
 void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
 		   unsigned int nr_sectors, struct block_device *bdev,
-		   sector_t sector, blk_status_t *status);
+		   sector_t sector, blk_opf_t flags, blk_status_t *status);
+/* Only from ->ready. crc32c of part of the job, on top of @seed. */
+u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
+		unsigned int nr_sectors, u32 seed);
+/* Only from ->ready. Copy what lies @offset_sectors into the job to all of @bio. */
+void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
+			 struct bio *bio);
 /* Only from ->ready. Is this part of the job all zero? */
 bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
 		     unsigned int nr_sectors);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-space.c: the room of a store
+ * ---------------------------------------------------------------------------
+ */
+
+struct cow_space {
+	struct xarray segments;		/* number -> bitmap of chunks in use */
+	const struct cowsnap_geometry *geometry;	/* NULL: no tables */
+	u64 nr_chunks;			/* of the device */
+	u64 total;			/* of them, can hold something */
+	u64 used;
+	u64 table_chunks;		/* tables of the segments reached so far */
+	u64 table_end;			/* chunk where the next such segment begins */
+	u64 nr_segments;		/* how many there are before it */
+	u32 blocks;			/* table blocks made ready */
+	u32 max_blocks;			/* of all tables on the device */
+	u64 cursor_segment;		/* where to look next */
+	u32 cursor_slot;
+};
+
+void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
+		    u64 nr_chunks);
+void cow_space_destroy(struct cow_space *space);
+void cow_space_resize(struct cow_space *space, u64 nr_chunks);
+/*
+ * Up to @nr chunks in a row from *@place on. Returns how many; 0: none that is
+ * ready, or no memory. origin->lock held.
+ */
+u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place);
+/* Give chunks back. origin->lock held. */
+void cow_space_free(struct cow_space *space, u64 place, u32 nr);
+/* This chunk holds something. -ERANGE, -EEXIST, -ENOMEM. Only while loading. */
+int cow_space_take(struct cow_space *space, u64 place);
+/* Chunks that can hold something now, used ones included. */
+u64 cow_space_ready(const struct cow_space *space);
 
 /*
  * ---------------------------------------------------------------------------
@@ -226,35 +312,62 @@ bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
 struct cow_origin;
 struct cow_bio;
 struct cow_pending;
+struct cow_meta;
+struct cow_merge;
 
 /* In the order in which a snapshot goes through them; see snap_set_state(). */
 enum cow_snap_state {
 	COW_SNAP_LOADED,	/* a table names it, none has been resumed yet */
 	COW_SNAP_LIVE,
+	COW_SNAP_MERGING,	/* on its way back into the origin */
+	COW_SNAP_MERGED,
 	COW_SNAP_OVERFLOWED,	/* the store was full */
+	COW_SNAP_DROPPED,	/* given up to make room */
 	COW_SNAP_INVALID,	/* an error cost it its contents */
 };
 
+/* Options of a store; in a persistent one they last. 0 in a table: not given. */
+struct cow_options {
+	unsigned int on_full;		/* enum cowsnap_on_full; in a table plus one */
+	unsigned int wait_timeout;	/* seconds, 1 to 119 */
+	unsigned int throttle;		/* percent of time, 1 to 100 */
+	unsigned int low_water;		/* percent used, 1 to 100 */
+};
+
+#define COW_WAIT_TIMEOUT	60U
+
 /* What a table says of a snapshot. */
 struct cow_snap_args {
-	char persistence;		/* 'N' */
+	char persistence;		/* 'N' or 'P', 0: as the store has it */
 	bool overflow_apart;		/* 'O' followed it */
 	bool writable;			/* the table is, so the store must be */
-	unsigned int chunk_sectors;
+	bool create;			/* make this id */
+	bool merge;			/* to merge it, not to use it */
+	unsigned int chunk_sectors;	/* 0: as the store has it */
 	unsigned int id;
 	sector_t nr_sectors;
 };
 
 /* One view of the origin at one instant; shared by all tables that name it. */
 struct cow_snap {
-	struct list_head node;		/* store->snaps, under registry_mutex */
+	struct list_head node;		/* store->snaps, oldest first */
 	struct cow_store *store;
 	unsigned int nr_tables;		/* references, under registry_mutex */
 	unsigned int id;
+	unsigned int record;		/* number of its record in a persistent store */
 	u32 epoch;			/* 0 until live */
 	sector_t nr_sectors;
+	u64 time;			/* of creation, seconds since 1970 */
 	bool overflow_apart;		/* NO, PO: report Overflow */
 	enum cow_snap_state state;	/* written under origin->lock */
+};
+
+/* Why writes that need a copy have to wait for the whole store. */
+enum cow_store_blocked {
+	COW_STORE_OPEN,
+	COW_STORE_EXTENDING,	/* table blocks are being made ready */
+	COW_STORE_FULL,		/* for on_full to do what it says */
+	COW_STORE_FAILING,	/* for the mark "invalid" to be on disk */
 };
 
 /* A device that keeps old chunks of one origin. */
@@ -263,68 +376,148 @@ struct cow_store {
 	struct list_head all_node;	/* origin->all_stores, under registry_mutex */
 	struct cow_origin *origin;
 	struct block_device *bdev;
-	struct list_head snaps;		/* registry_mutex and origin->lock */
+	unsigned int refs;		/* tables, under registry_mutex */
+	struct list_head snaps;		/* changed under origin->admin and ->lock */
+	struct xarray ids;		/* id -> struct cow_snap, as snaps */
 	struct list_head tables;	/* struct snap_target; see dm-cowsnap.c */
-	char persistence;		/* 'N' */
+	char persistence;		/* 'N' or 'P' */
 	unsigned int chunk_sectors;
 	unsigned int chunk_shift;
+	bool writable;
+	struct cow_options options;	/* under origin->lock */
 
 	struct cow_map map;
 	struct cow_live __rcu *live;	/* replaced under origin->lock */
 	sector_t protect_sectors;	/* of the origin; grows under origin->lock */
 	u32 epoch;			/* last one given out */
 
+	/* Persistent stores only. */
+	struct cow_meta *meta;		/* NULL: transient */
+	struct mutex records_lock;	/* superblocks and records on disk */
+	struct xarray records;		/* number of a record -> struct cow_snap */
+	struct xarray record_chunks;	/* number of a chunk of records -> place + 1 */
+	u64 super_sequence;
+	sector_t origin_sectors;	/* as the superblock has it */
+	struct cow_snap *merging;
+	struct cow_merge *merge;	/* at work on it */
+	u64 merge_chunk;		/* what is below is merged, durably */
+	u32 damage_epoch;		/* see the format; 0: all tables could be read */
+	u32 damaged_blocks;
+	struct work_struct extend_work;
+	struct work_struct fail_work;
+	struct list_head checks;	/* reads to be verified; origin->end_lock */
+	struct work_struct check_work;
+	atomic64_t unverified;		/* reads of parts of large chunks */
+	atomic64_t bad_checksums;
+
 	/* Under origin->lock. */
+	struct cow_space space;
 	struct rb_root_cached pendings;
 	unsigned int nr_pendings;
-	u64 nr_chunks;			/* room of the store */
-	u64 used_chunks;
-	u64 reserved_chunks;		/* promised to pending exceptions */
-	u64 zero_chunks;		/* exceptions that needed no room */
+	enum cow_store_blocked blocked;
+	enum cow_snap_state fail_state;	/* what the snapshots become */
+	bool unmarked;			/* the disk could not be told of it */
+	bool closing;
+	bool reclaiming;		/* room is about to be given back */
+	bool below_water;		/* low_water not crossed yet */
+	unsigned int nr_snaps;
+	struct work_struct reclaim_work;
+	struct list_head waiting;	/* bios, while it is blocked */
+	struct delayed_work full_work;
+	u64 zero_chunks;		/* all-zero ones, not written */
 	u64 copied_chunks;		/* copied for the sake of the origin */
+	u64 freed_chunks;		/* by reclaim */
 	wait_queue_head_t idle;		/* nr_pendings came to 0 */
 	struct work_struct event_work;
-	bool writable;
 };
 
 /*
- * Find or make the store on @bdev for @origin, and snapshot @id in it.
- * Takes a reference on the snapshot. Returns NULL with words for ti->error in @error.
- * Context: may sleep, registry_mutex held.
+ * Find or make the store on @bdev for @origin; takes a reference. NULL with words
+ * for ti->error in @error. Context: may sleep (a persistent store is read),
+ * registry_mutex held.
  */
-struct cow_snap *cow_snap_get(struct cow_origin *origin, struct block_device *bdev,
-			      const struct cow_snap_args *args, char **error);
-/* The snapshot with this id, or NULL. registry_mutex held. */
-struct cow_snap *cow_snap_find(struct cow_store *store, unsigned int id);
-/* Drop a reference. Context: as cow_snap_get(); waits for the last pendings. */
+struct cow_store *cow_store_get(struct cow_origin *origin, struct block_device *bdev,
+				const struct cow_snap_args *args, char **error);
+/* Drop one. Waits for the last pendings. Context: as cow_store_get(). */
+void cow_store_put(struct cow_store *store);
+/* Find snapshot args->id of @store, or prepare to make it; takes a reference. */
+struct cow_snap *cow_snap_get(struct cow_store *store, const struct cow_snap_args *args,
+			      char **error);
+/* Drop it. Context: may sleep, registry_mutex held. */
 void cow_snap_put(struct cow_snap *snap);
+/* The snapshot with this id, or NULL. registry_mutex or origin->admin held. */
+struct cow_snap *cow_snap_find(struct cow_store *store, unsigned int id);
+/*
+ * A snapshot in memory alone, of @state, in @store. NULL: no memory, or the id is
+ * taken. registry_mutex or origin->admin held.
+ */
+struct cow_snap *cow_snap_add(struct cow_store *store, unsigned int id,
+			      enum cow_snap_state state);
+/* Protect what is in the store from now on. Context: may sleep. */
+int cow_store_activate(struct cow_store *store);
 /*
  * Make @snap live, or give it its new length, as of one instant of the origin.
  * Context: may sleep.
  */
 int cow_snap_activate(struct cow_snap *snap, sector_t nr_sectors);
+/* The messages. Context: may sleep. Negative errno, said in the log as well. */
+int cow_store_create_snap(struct cow_store *store, unsigned int id);
+int cow_store_delete_snap(struct cow_store *store, unsigned int id);
+int cow_store_set_options(struct cow_store *store, const struct cow_options *given);
 
 /* Take in that the device has grown. Context: may sleep. */
 void cow_store_resize(struct cow_store *store);
 
 /*
- * One funnel for all that ends a store's snapshots: they get @state, the origin
- * stops caring for them, the log gets a line, waiters get an event.
+ * One funnel for all that ends a store's snapshots: they get @state (a persistent
+ * store is told first), the origin stops caring for them, the log gets a line,
+ * waiters get an event.
  * Context: any but irq; the second with origin->lock held.
  */
 void cow_store_invalidate(struct cow_store *store, enum cow_snap_state state,
 			  const char *why);
 void __cow_store_invalidate(struct cow_store *store, enum cow_snap_state state,
 			    const char *why);
-/* Promise room for @nr chunks. origin->lock held. */
-bool cow_store_reserve(struct cow_store *store, u64 nr);
-/* Give back what was promised and not used. origin->lock held. */
-void cow_store_unreserve(struct cow_store *store, u64 nr);
-/* Turn a promise into @nr chunks in a row. origin->lock held. */
-u64 cow_store_place(struct cow_store *store, u64 nr);
+/*
+ * Room for up to @nr chunks in a row at *@place. Returns how many, or 0.
+ * origin->lock held.
+ */
+u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place);
+/*
+ * After cow_store_room() found nothing: do what has to be done about it. Then, if
+ * store->blocked, bios have to wait for the store; else, if it is full, it is what
+ * @must says: its snapshots are gone, or a snapshot's own write finds no room
+ * (-ENOSPC); else memory is short (-ENOMEM). origin->lock held.
+ */
+int cow_store_no_room(struct cow_store *store, bool must);
+/* What waited for the store decides again. origin->lock held. */
+void cow_store_unblock(struct cow_store *store);
+/* Without waiting any longer: the origin is about to be suspended. */
+void cow_store_stop_waiting(struct cow_store *store);
+/* Versions may have lost their last epoch: give back what nobody needs. Any context. */
+void cow_store_reclaim(struct cow_store *store);
+/* Does anybody see what is in the store? Any context. */
+bool cow_store_has_readers(const struct cow_store *store);
 /* Is @epoch the only live one that falls on this copied version? origin->lock held. */
 bool cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext,
 			  u32 epoch);
+/* May @snap be shown what it finds here, or was something lost? Any context. */
+bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap,
+		      const struct cow_extent *ext);
+/* The epoch that a copy asked for now will carry. origin->lock held. */
+u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *live);
+/*
+ * The epochs whose versions have to be kept; the caller frees them with kvfree().
+ * NULL: no memory. origin->admin held.
+ */
+struct cow_live *cow_store_kept_epochs(struct cow_store *store);
+/* Replace store->live by what the snapshots' states say. origin->admin held. */
+int cow_store_renew_live(struct cow_store *store);
+/* Take @snap away, from memory alone. May sleep, registry_mutex held. */
+void cow_snap_forget(struct cow_snap *snap);
+void cow_snaps_init(struct cow_store *store);
+/* Wait for all works of the store. May sleep. */
+void cow_snaps_exit(struct cow_store *store);
 /* Put what @pending has ready into the map. Engine's worker. */
 int cow_store_publish(struct cow_pending *pending);
 extern const struct cow_job_ops cow_store_job_ops;
@@ -338,6 +531,169 @@ static inline u64 cow_sector_to_chunk(const struct cow_store *store, sector_t se
 {
 	return sector >> store->chunk_shift;
 }
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-meta.c: tables of a persistent store, and commits
+ * ---------------------------------------------------------------------------
+ */
+
+struct cow_meta_stats {
+	u64 commits;
+	u64 block_writes;		/* bios with table blocks */
+};
+
+/* For a store with these sizes. NULL: no memory. May sleep. */
+struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_bytes);
+void cow_meta_destroy(struct cow_meta *meta);
+const struct cowsnap_geometry *cow_meta_geometry(const struct cow_meta *meta);
+unsigned int cow_meta_block_bytes(const struct cow_meta *meta);
+/* The uuid, from then on the seed of all checksums. */
+void cow_meta_set_uuid(struct cow_meta *meta, const u8 *uuid);
+const u8 *cow_meta_uuid(const struct cow_meta *meta);
+/* Where loading found the numbers of commits to stand. */
+void cow_meta_set_sequence(struct cow_meta *meta, u64 durable);
+u64 cow_meta_durable(const struct cow_meta *meta);
+void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out);
+
+/* The seed for what stands at @sector of the store. Any context. */
+u32 cow_meta_seed(const struct cow_meta *meta, sector_t sector);
+/* Read or write @bytes of kmalloc or vmalloc memory, and wait. */
+int cow_meta_io(struct cow_store *store, blk_opf_t opf, sector_t sector, void *buffer,
+		size_t bytes);
+/* Fill in header and crc of table block @number in @data. */
+void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, void *data,
+		   u64 sequence, u64 durable);
+
+/*
+ * Enter what @pending will be into the tables and have it committed together with
+ * its data; it is published when both are durable. @job has the data (NULL: it is
+ * durable already). On failure pending->status is set and the caller goes on.
+ * Engine's worker.
+ */
+bool cow_meta_join(struct cow_pending *pending, struct cow_job *job);
+/* The data of a pending that joined has ended, well or not. Engine's worker. */
+void cow_meta_data_done(struct cow_pending *pending);
+/* The first of a list by cow_meta_kick(), or NULL. origin->end_lock held. */
+struct cow_meta *cow_meta_pop(struct list_head *list);
+/* Off such a list, if it is on one. origin->end_lock held. */
+void cow_meta_unlist(struct cow_meta *meta);
+/* Go on with commits. Engine's worker. */
+void cow_meta_work(struct cow_meta *meta);
+/* Nothing but the caller writes metadata until cow_meta_release(). May sleep. */
+void cow_meta_acquire(struct cow_meta *meta);
+void cow_meta_release(struct cow_meta *meta);
+/*
+ * With the metadata acquired: write a slot of kind @kind, or (@place 0) both
+ * superblocks, now and durably. May sleep.
+ */
+int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
+			u64 chunk);
+int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super);
+/*
+ * Has this table block the right crc, perhaps after turning back one flipped bit?
+ * Any context.
+ */
+bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
+			 void *data);
+/* The table block as loading has found it (numbers 0 and 1 only). */
+void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data);
+/* A new store: what stands after the superblocks, in their blocks, is empty. */
+void cow_meta_seal_super_blocks(struct cow_meta *meta);
+/* The slot of @place. May sleep; -EIO, -EBADMSG, -ENOMEM. */
+int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot);
+/* REQ_FUA if that is how writes to this store become durable, else 0. */
+blk_opf_t cow_meta_fua(const struct cow_meta *meta);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-super.c: superblocks, and the records of snapshots
+ * ---------------------------------------------------------------------------
+ */
+
+/* Make a new store on a device of zeroes. May sleep. */
+int cow_super_format(struct cow_store *store);
+/* Write superblocks (and @snap's record, if it is not in there). May sleep. */
+int cow_super_write(struct cow_store *store, struct cow_snap *snap);
+/* The same for every snapshot. May sleep. */
+int cow_super_write_all(struct cow_store *store);
+/* Find a place for a record, in a new chunk if need be. May sleep, admin held. */
+int cow_super_add_record(struct cow_store *store, struct cow_snap *snap);
+/* @snap is gone: its record is free. May sleep, admin held. */
+int cow_super_drop_record(struct cow_store *store, struct cow_snap *snap);
+/* Read chunk @index of records at @place, as loading found it. Words in *@error. */
+int cow_super_read_records(struct cow_store *store, u64 index, u64 place, char **error);
+/* A snapshot as a record has it. Words in *@error. */
+int cow_super_add_snap(struct cow_store *store, unsigned int number,
+		       const struct cowsnap_record *record, char **error);
+/* Chunks of records in the store. */
+u64 cow_super_record_chunks(const struct cow_store *store);
+void cow_super_extend_work(struct work_struct *work);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-load.c: opening a store
+ * ---------------------------------------------------------------------------
+ */
+
+enum cow_content {
+	COW_CONTENT_NEW,		/* zeroes at its start */
+	COW_CONTENT_STORE,		/* ours */
+	COW_CONTENT_FOREIGN,		/* somebody's: words in *@error */
+};
+
+/* What stands at the start of @bdev? *@super is filled in for COW_CONTENT_STORE. */
+enum cow_content cow_load_probe(struct block_device *bdev, struct cowsnap_super *super,
+				char **error);
+/* Read it all. store->meta exists. Words in *@error. May sleep. */
+int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **error);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-verify.c: checksums of what snapshots read
+ * ---------------------------------------------------------------------------
+ */
+
+int cow_verify_init(void);
+void cow_verify_exit(void);
+/*
+ * @cb reads copied chunks that begin at @place and is about to be sent there.
+ * Returns how many sectors of it, from its start, can be read in one way.
+ */
+u64 cow_verify_front(struct cow_store *store, const struct bio *bio);
+/*
+ * Send @cb, cut as cow_verify_front() said, to @place. DM_MAPIO_REMAPPED,
+ * DM_MAPIO_SUBMITTED or -ENOMEM. Context: process, never sleeps.
+ */
+int cow_verify_read(struct cow_bio *cb, struct cow_store *store, u64 first, u64 place);
+/* A read that is to be checked has come back. Any context. */
+void cow_verify_queue(struct cow_bio *cb);
+void cow_verify_work(struct work_struct *work);
+/* Is the chunk at @place what is in the job? Engine's worker. */
+blk_status_t cow_verify_job(struct cow_store *store, struct cow_job *job, u64 place);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-merge.c: a snapshot back into its origin
+ * ---------------------------------------------------------------------------
+ */
+
+/*
+ * Begin, or go on, merging @snap. May sleep, origin->admin held; the second with the
+ * origin frozen.
+ */
+int cow_merge_activate(struct cow_snap *snap);
+int cow_merge_start(struct cow_snap *snap);
+/* Stop for now; wait until it has. May sleep. */
+void cow_merge_stop(struct cow_store *store);
+/* While merging: what becomes of a bio on the origin? As cow_origin_decide(). */
+int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part);
+/* Chunks still to be merged. */
+u64 cow_merge_left(const struct cow_snap *snap);
+/* Did it fail? */
+bool cow_merge_failed(const struct cow_snap *snap);
+/* A bio treated as the snapshot's found no room: it waits for the merge. */
+void cow_merge_park(struct cow_bio *cb);
 
 /*
  * ---------------------------------------------------------------------------
@@ -365,15 +721,20 @@ struct cow_pending {
 	struct list_head parked;	/* struct cow_bio */
 	struct list_head sharers;	/* of the leader: pendings its job serves */
 	struct cow_job job;		/* used by the leader of the job alone */
-	u64 place;
+	u64 place;			/* in the store, of the first chunk */
 	u32 epoch;			/* of the version that it will be */
 	u32 taken_over;			/* epoch of the version taken over, or 0 */
 	u32 nr_zero;
-	u32 nr_reserved;		/* chunks promised and not yet placed */
+	u32 nr_room;			/* chunks at place that are given back if it fails */
 	unsigned int offset_sectors;	/* where the run begins in its job */
 	enum cow_kind kind;
 	enum cow_pending_mode mode;
 	bool publishing;		/* counted in origin->nr_publishing */
+	bool check_source;		/* the copy is of a chunk with a checksum */
+	/* In a commit: engine's worker only. */
+	struct list_head member;	/* meta->members */
+	u64 ticket;			/* it is durable when this one is */
+	bool joined, data_done, in_commit;
 	blk_status_t status;
 	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */
 	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];
@@ -387,14 +748,17 @@ int cow_pending_pool_init(mempool_t *pool);
 /* The first pending that overlaps these chunks, if any. origin->lock held. */
 struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 last);
 /*
- * A new pending in the tree, nothing started; @reserve chunks of room are promised
- * to it. NULL: no memory just now. origin->lock held.
+ * A new pending in the tree, nothing started; @nr_room chunks from @place on are its
+ * own. NULL: no memory just now. origin->lock held.
  */
 struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
-				    enum cow_kind kind, u32 reserve);
-/* Start the copy that @leader and all on its list of sharers wait for. Any context. */
+				    enum cow_kind kind, u64 place, u32 nr_room);
+/*
+ * Start the copy that @leader and all on its list of sharers wait for: of @nr_sectors,
+ * and zeroes after them. Any context.
+ */
 void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
-		      sector_t sector, sector_t nr_sectors);
+		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
 /* Data that took no job has been dealt with: have it published. Any context. */
 void cow_pending_finished(struct cow_pending *pending);
 /* The data of @pending is dealt with, or failed: publish it. Engine's worker. */
@@ -442,11 +806,17 @@ struct cow_bio {
 	/* Tracked read: sectors of the origin, in origin->reads. */
 	struct rb_node rb;
 	sector_t start, last, subtree_last;
+	/* A read to be verified: what is read, and from which chunk of the store. */
+	struct bvec_iter iter;
+	u64 place;
 	enum cow_discard discard;	/* as the table has it */
 	bool passdown;			/* a snapshot's discard goes on to the origin */
 	bool in_map;			/* dm may still cut it */
 	bool gated;			/* counted in origin->gate */
 	bool tracked;
+	bool check;			/* verify when it comes back */
+	bool merging;			/* the merge's own write */
+	bool via_merge;			/* an origin's, treated as the merged snapshot's */
 };
 
 struct cow_origin {
@@ -467,6 +837,7 @@ struct cow_origin {
 	struct list_head all_stores;	/* with those not live yet; registry_mutex */
 
 	spinlock_t lock;		/* what follows, and stores' pendings and room */
+	bool suspending;		/* a table is: nobody may wait for room */
 	bool holding;			/* the gate is shut: writes go to held */
 	struct list_head held;		/* struct cow_bio */
 	struct list_head deferred;	/* no memory just now: tried when some frees */
@@ -484,8 +855,12 @@ struct cow_origin {
 	struct list_head draining;	/* published pendings waiting for such reads */
 	struct list_head drained;	/* those whose reads have ended */
 	struct list_head finished;	/* pendings whose data needed no engine */
+	struct list_head meta_work;	/* struct cow_meta with something to do */
 
 	struct delayed_work decide_work;	/* held and deferred bios */
+
+	struct cow_merge *merge;	/* under lock; READ_ONCE in map */
+	unsigned int nr_absent;		/* stores that went away; see cow_absent_add() */
 
 	atomic64_t held_writes;		/* held while a snapshot was created */
 	atomic64_t parked_writes;
@@ -500,6 +875,16 @@ void cow_origin_put(struct cow_origin *origin);
 /* The origin on @bdev, or the store on it, if there is one. registry_mutex held. */
 struct cow_origin *cow_origin_find(struct block_device *bdev);
 struct cow_store *cow_store_find(struct block_device *bdev);
+
+/*
+ * A store with snapshots goes away while its origin may stay in use: remember
+ * whether the origin is written, or has been, without the store knowing of it.
+ * cow_absent_take() forgets it and says so.
+ * Context: may sleep, registry_mutex held.
+ */
+void cow_absent_add(struct cow_origin *origin, const u8 *uuid, bool written);
+bool cow_absent_take(struct cow_origin *origin, const u8 *uuid);
+void cow_absent_exit(void);
 
 /*
  * Decide on a bio that came to map: DM_MAPIO_REMAPPED (send it where it points
@@ -521,7 +906,11 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status);
  */
 int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part);
 int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part);
+/* Is the snapshot of @cb in a state to be read and written? Any context. */
+bool cow_snap_can_be_used(const struct cow_bio *cb);
 
+/* With the gate shut: wait for it. False if it has just opened. Context: process. */
+bool cow_origin_hold(struct cow_bio *cb);
 /* Take a bio that has waited all the way, in parts if need be. Worker. */
 void cow_bio_run(struct cow_bio *cb);
 /* No memory: decide again when some is free. Context: process. */

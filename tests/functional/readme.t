@@ -9,7 +9,7 @@
 need mkfs.ext4
 README=$TESTS_DIR/../README.md
 HEADER=$TESTS_DIR/../include/dm-cowsnap.h
-plan 9
+plan 14
 
 # block N: the Nth block of commands after the marker, with our devices in it.
 block()
@@ -63,16 +63,30 @@ ok "the snapshot is mounted" mountpoint -q "$TEST_TMP/mnt"
 umount "$TEST_TMP/mnt"
 dmremove snap
 dmremove origin
+at_exit _dmremove monday
+at_exit _dmremove tuesday
+ok "those for a persistent store" run_block 3
+ok "and for rolling back" run_block 4
+merged()
+{
+	status origin | awk '{ split($1, used, "/"); exit !(used[1] == $2) }'
+}
+wait_for 60 merged || diag "not merged: $(status origin)"
+dmremove origin
+dd if=/dev/zero of="$store" bs=4096 count=1 status=none
 
 origin_up o "$base"
-snap_up s "$base" "$store" N 8 id 3 create
+snap_up s "$base" "$store" P 8 id 3 create
+isnt "$(keys s 3)" "" "the status line has keys"
 is "$(undocumented)" "" "every key of the status lines is documented"
 dmremove s
-snap_up s "$base" "$store" N 8 id 3 create throttle 50 \
-	discard_zeroes_cow discard_passdown_origin
+snap_up s "$base" "$store" P 8 id 4 create throttle 50 on_full wait wait_timeout 9 \
+	low_water 80 discard_zeroes_cow discard_passdown_origin
 ok "the features of the table are known" dm message s 0 set throttle 60
 ok "and the messages" dm message s 0 reset_stats
 ok "all of them" dm message s 0 resize
+ok "of the store as well" dm message s 0 commit
+ok "and on_full" dm message s 0 set on_full drop_oldest
 is "$(sed -n 's,.*dm-cowsnap/\([0-9.]*\).*,\1,p' "$README" | sort -u)" "$version" \
 	"the README names the version"
 is "$(sed -n 's/^## //p' "$TESTS_DIR/../CHANGELOG.md" | head -n 1)" "$version" \

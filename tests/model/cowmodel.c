@@ -8,6 +8,10 @@
  * reloads, suspends and resumes snapshots and the origin, now with the workers
  * at a stop, now in the middle of their I/O. Each snapshot is compared whole
  * when it is removed, and everything at the end.
+ *
+ * With --ids all snapshots are ids of one persistent store. Then they are deleted as
+ * well, devices come and go without their snapshots, everything is closed and opened
+ * again, and now and then a snapshot is merged into the origin with the workers at it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,6 +44,7 @@ u64 nr_counted[NR_OP_KINDS];
 static u64 nr_snapshots_made;
 static u64 nr_snapshots_running;	/* of these, made while writers ran */
 static u64 nr_snapshots_overflowed;
+static u64 nr_deleted, nr_reopened, nr_merged;
 static u64 nr_started;			/* operations given out to workers */
 static u64 deadline_ns;
 static bool stop;
@@ -218,15 +223,26 @@ static u32 pick_suspend_flags(struct worker *w)
 	return flags[below(w, 3)];
 }
 
-static void set_snapshot_table(struct worker *w, struct view *s)
+static void set_snapshot_table(struct worker *w, struct view *s, bool create, bool discards)
 {
-	const char *discard = !opt.stock && opt.discard && chance(w, 50) ?
-			      " 1 discard_zeroes_cow" : "";
+	int words = 2 * opt.ids + (opt.ids && create) + discards;
+	const char *letters = opt.ids ? "P" : "N";
+	char id[32] = "", count[16] = "";
 
-	s->discards = *discard;
-	snprintf(s->table, sizeof(s->table), "0 %" PRIu64 " %s %s %s %s %u%s",
+	s->discards = discards;
+	if (opt.ids)
+		snprintf(id, sizeof(id), " id %d%s", s->index, create ? " create" : "");
+	if (words)
+		snprintf(count, sizeof(count), " %d", words);
+	snprintf(s->table, sizeof(s->table), "0 %" PRIu64 " %s %s %s %s%s %u%s%s%s",
 		 device_sectors, opt.stock ? "snapshot" : "cowsnap", opt.origin, s->store,
-		 chance(w, 30) && !opt.stock ? "NO" : "N", s->chunk_sectors, discard);
+		 letters, chance(w, 30) && !opt.stock ? "O" : "", s->chunk_sectors, count, id,
+		 discards ? " discard_zeroes_cow" : "");
+}
+
+static bool pick_discards(struct worker *w)
+{
+	return !opt.stock && opt.discard && chance(w, 50);
 }
 
 /* As LVM does it (the origin suspended meanwhile), or with nobody's help. */
@@ -234,7 +250,7 @@ static void make_snapshot(struct worker *w, struct view *s, bool running)
 {
 	bool suspended = opt.always_suspend || chance(w, 50);
 
-	set_snapshot_table(w, s);
+	set_snapshot_table(w, s, true, pick_discards(w));
 	note_control(s->index, running ? "create, running" : "create, stopped");
 	if (suspended && views[ORIGIN_VIEW].state == VIEW_LIVE)
 		dm_suspend(origin, 0);
@@ -243,6 +259,10 @@ static void make_snapshot(struct worker *w, struct view *s, bool running)
 	dm_create(s);
 	if (suspended)
 		dm_resume(origin);
+	/* What is loaded later must not make it again. */
+	if (opt.ids)
+		set_snapshot_table(w, s, false, s->discards);
+	s->exists = true;
 	nr_snapshots_made++;
 	note_control(s->index, "created");
 }
@@ -288,16 +308,42 @@ static void check_status(struct view *s)
 	nr_snapshots_overflowed++;
 }
 
-static void remove_snapshot(struct worker *w, struct view *s)
+static void delete_id(struct view *s)
+{
+	char message[32];
+
+	snprintf(message, sizeof(message), "delete %d", s->index);
+	note_control(s->index, "delete");
+	dm_message(origin, message);
+	s->exists = false;
+	nr_deleted++;
+}
+
+/* Its device goes; of a persistent one the id stays, unless it is to go as well. */
+static void remove_snapshot(struct worker *w, struct view *s, bool forget)
 {
 	check_status(s);
 	if (s->state == VIEW_LIVE)
 		view_compare(s, w->thread, w->buf);
+	forget |= s->state == VIEW_INVALID;
 	view_drain(s, VIEW_ABSENT);
 	view_close(s);
 	note_control(s->index, "remove");
 	dm_remove(s);
 	note_control(s->index, "removed");
+	if (opt.ids && forget)
+		delete_id(s);
+	else if (!opt.ids)
+		s->exists = false;
+}
+
+/* A device for an id that is in the store. */
+static void attach_snapshot(struct worker *w, struct view *s)
+{
+	note_control(s->index, "attach");
+	set_snapshot_table(w, s, false, pick_discards(w));
+	dm_create(s);
+	view_open(s);
 }
 
 static void reload_view(struct worker *w, struct view *v)
@@ -332,16 +378,109 @@ static void remake_origin(void)
 	gate_open();
 }
 
+/* Everything goes, and is read from the disk again. */
+static void reopen_all(struct worker *w)
+{
+	bool had[MAX_STORES + 1] = { false };
+	int i;
+
+	gate_close();
+	for (i = 1; i < nr_views; i++) {
+		had[i] = views[i].state == VIEW_LIVE;
+		if (views[i].state != VIEW_ABSENT)
+			remove_snapshot(w, &views[i], false);
+	}
+	view_close(origin);
+	dm_remove(origin);
+	note_control(ORIGIN_VIEW, "all closed");
+	dm_create(origin);
+	view_open(origin);
+	for (i = 1; i < nr_views; i++)
+		if (had[i] && views[i].exists)
+			attach_snapshot(w, &views[i]);
+	note_control(ORIGIN_VIEW, "all opened");
+	gate_open();
+	nr_reopened++;
+}
+
+static bool merge_is_done(void)
+{
+	unsigned long long used, total, meta;
+	char status[512];
+
+	dm_status(origin, status, sizeof(status));
+	if (strstr(status, "Merge failed"))
+		fail("%s: merge failed, seed %" PRIu64, origin->name, opt.seed);
+	return sscanf(status, "%llu/%llu %llu", &used, &total, &meta) == 3 && used == meta;
+}
+
+/* The origin becomes what the snapshot is; the workers write to it meanwhile. */
+static void merge_snapshot(struct worker *w, struct view *s)
+{
+	char table[sizeof(origin->table)];
+	bool again = chance(w, 30);
+
+	memcpy(table, origin->table, sizeof(table));
+	gate_close();
+	view_compare(s, w->thread, w->buf);
+	check_status(s);
+	if (s->state != VIEW_LIVE) {
+		gate_open();
+		return;
+	}
+	remove_snapshot(w, s, false);
+	memcpy(origin->tag, s->tag, device_sectors * sizeof(*s->tag));
+	snprintf(origin->table, sizeof(origin->table),
+		 "0 %" PRIu64 " cowsnap-merge %s %s P %u 2 id %d", device_sectors,
+		 opt.origin, s->store, s->chunk_sectors, s->index);
+	note_control(s->index, "merge");
+	dm_reload(origin);
+	dm_suspend(origin, 0);
+	dm_resume(origin);
+	gate_open();
+	while (!merge_is_done()) {
+		usleep(below(w, 20000));
+		if (again && chance(w, 20)) {
+			again = false;
+			note_control(ORIGIN_VIEW, "reload while merging");
+			dm_reload(origin);
+			dm_suspend(origin, pick_suspend_flags(w));
+			dm_resume(origin);
+		}
+	}
+	note_control(s->index, "merged");
+	memcpy(origin->table, table, sizeof(table));
+	dm_reload(origin);
+	dm_suspend(origin, pick_suspend_flags(w));
+	dm_resume(origin);
+	delete_id(s);
+	nr_merged++;
+}
+
 static void control_snapshot(struct worker *w, struct view *s)
 {
 	if (s->state == VIEW_ABSENT)
 		create_snapshot(w, s);
 	else if (s->state == VIEW_INVALID || chance(w, 40))
-		remove_snapshot(w, s);
+		remove_snapshot(w, s, true);
 	else if (chance(w, 50))
 		reload_view(w, s);
 	else
 		suspend_view(w, s);
+}
+
+static void control_ids(struct worker *w, struct view *s)
+{
+	if (chance(w, 12))
+		reopen_all(w);
+	else if (s->state == VIEW_ABSENT && s->exists)
+		attach_snapshot(w, s);
+	else if (s->state == VIEW_LIVE && chance(w, 12))
+		merge_snapshot(w, s);
+	else if (s->state == VIEW_LIVE && chance(w, 30))
+		remove_snapshot(w, s, false);
+	else
+		control_snapshot(w, s);
 }
 
 static void control_origin(struct worker *w)
@@ -365,6 +504,8 @@ static void control(struct worker *w)
 	while (work_is_left()) {
 		if (chance(w, 20))
 			control_origin(w);
+		else if (opt.ids)
+			control_ids(w, &views[1 + below(w, opt.nr_stores)]);
 		else
 			control_snapshot(w, &views[1 + below(w, opt.nr_stores)]);
 		usleep(below(w, 50000));
@@ -430,10 +571,15 @@ static void fill_origin(struct worker *w)
 /* The first snapshot comes before the origin device, or after it. */
 static void create_first(struct worker *w)
 {
-	bool snapshot_first = chance(w, 50);
+	/* A new store cannot be named by an origin before a snapshot is made in it. */
+	bool snapshot_first = chance(w, 50) || opt.ids;
+	char store[96] = "";
 
-	snprintf(origin->table, sizeof(origin->table), "0 %" PRIu64 " %s %s",
-		 device_sectors, opt.stock ? "snapshot-origin" : "cowsnap-origin", opt.origin);
+	if (opt.ids)
+		snprintf(store, sizeof(store), " 2 store %s", views[1].store);
+	snprintf(origin->table, sizeof(origin->table), "0 %" PRIu64 " %s %s%s",
+		 device_sectors, opt.stock ? "snapshot-origin" : "cowsnap-origin", opt.origin,
+		 store);
 	origin->discards = opt.discard && !opt.stock;
 	if (snapshot_first)
 		create_stopped(w, &views[1]);
@@ -478,9 +624,14 @@ static void finish(struct worker *w)
 	int i;
 
 	view_compare(origin, w->thread, w->buf);
-	for (i = 1; i < nr_views; i++)
+	if (opt.ids)
+		reopen_all(w);
+	for (i = 1; i < nr_views; i++) {
+		if (views[i].state == VIEW_ABSENT && views[i].exists)
+			attach_snapshot(w, &views[i]);
 		if (views[i].state != VIEW_ABSENT)
-			remove_snapshot(w, &views[i]);
+			remove_snapshot(w, &views[i], true);
+	}
 	view_drain(origin, VIEW_ABSENT);
 	view_close(origin);
 	dm_remove(origin);
@@ -494,6 +645,9 @@ static void print_counts(void)
 	       opt.seed, nr_counted[OP_WRITE], nr_counted[OP_READ], nr_counted[OP_ZEROOUT],
 	       nr_counted[OP_DISCARD], nr_counted[OP_FSYNC], nr_snapshots_made,
 	       nr_snapshots_running, nr_snapshots_overflowed);
+	if (opt.ids)
+		printf("# deleted %" PRIu64 ", all closed and opened %" PRIu64 ", merged %" PRIu64
+		       "\n", nr_deleted, nr_reopened, nr_merged);
 }
 
 static void run_all(void)
@@ -527,6 +681,7 @@ static void usage(void)
 		"  --ops N      operations of all workers together (%" PRIu64 ")\n"
 		"  --time N     end after N seconds even if operations are left\n"
 		"  --threads N  workers (%d)\n"
+		"  --ids N      N snapshots in the one store given, which is persistent\n"
 		"  --chunk N    chunk size in sectors of stores that name none (8)\n"
 		"  --no-discard leave discards out\n"
 		"  --suspend    suspend the origin around each creation\n"
@@ -551,6 +706,22 @@ static void add_store(char *arg)
 	s->may_overflow = field && !strcmp(field, "small");
 }
 
+/* The store given last, for @nr snapshots. */
+static void share_store(int nr)
+{
+	int i;
+
+	if (opt.nr_stores != 1 || nr < 1 || nr > MAX_STORES)
+		fail("--ids: after one --store, and between 1 and %d", MAX_STORES);
+	for (i = 2; i <= nr; i++) {
+		views[i].store = views[1].store;
+		views[i].chunk_sectors = views[1].chunk_sectors;
+		views[i].may_overflow = views[1].may_overflow;
+	}
+	opt.nr_stores = nr;
+	opt.ids = true;
+}
+
 static void set_chunks(u32 chunk_sectors)
 {
 	int i;
@@ -568,6 +739,7 @@ static const struct option long_options[] = {
 	{ "time", required_argument, NULL, 't' },
 	{ "threads", required_argument, NULL, 'j' },
 	{ "chunk", required_argument, NULL, 'c' },
+	{ "ids", required_argument, NULL, 'i' },
 	{ "no-discard", no_argument, NULL, 'D' },
 	{ "suspend", no_argument, NULL, 'S' },
 	{ "stock", no_argument, NULL, 'K' },
@@ -584,6 +756,7 @@ static void set_option(int letter, u32 *chunk_sectors)
 	case 't': opt.time_seconds = strtoull(optarg, NULL, 0); break;
 	case 'j': opt.threads = atoi(optarg); break;
 	case 'c': *chunk_sectors = strtoul(optarg, NULL, 0); break;
+	case 'i': share_store(atoi(optarg)); break;
 	case 'D': opt.discard = false; break;
 	case 'S': opt.always_suspend = true; break;
 	case 'K': opt.stock = true; break;

@@ -116,3 +116,13 @@ void dm_status(const struct view *v, char *line, size_t size)
 		fail("status of %s: %s", v->name, strerror(errno));
 	snprintf(line, size, "%.*s", (int)sizeof(r.text) - 1, r.text);
 }
+
+void dm_message(const struct view *v, const char *message)
+{
+	struct request r = { 0 };
+	struct dm_target_msg *msg = (struct dm_target_msg *)&r.target;
+
+	snprintf(msg->message, sizeof(r.text), "%s", message);
+	if (dm_ioctl(&r, DM_TARGET_MSG, v->name, 0))
+		fail("message '%s' to %s: %s", message, v->name, strerror(errno));
+}

@@ -95,6 +95,7 @@ struct view {
 	u32 chunk_sectors;
 	bool may_overflow;
 	bool discards;
+	bool exists;		/* its id is in the store, device or no device */
 };
 
 struct options {
@@ -104,6 +105,7 @@ struct options {
 	int threads;
 	const char *origin;
 	int nr_stores;
+	bool ids;			/* one persistent store for all snapshots */
 	bool stock;		/* dm-snapshot's own targets: checks the checker */
 	bool always_suspend;
 	bool discard;
@@ -154,5 +156,6 @@ void dm_reload(const struct view *v);
 void dm_suspend(const struct view *v, u32 flags);
 void dm_resume(const struct view *v);
 void dm_status(const struct view *v, char *line, size_t size);
+void dm_message(const struct view *v, const char *message);
 
 #endif

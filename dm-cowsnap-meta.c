@@ -1,0 +1,921 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: tables of a persistent store, and commits
+ *
+ * include/uapi/dm-cowsnap-format.h says what is on the disk. Here a block of a
+ * table is read when a slot in it is needed, kept for a while, changed in memory,
+ * and written by the next commit.
+ *
+ *   joined --> dirty blocks --> commit N: blocks and data written --> durable --> published
+ *   (slots     in order of      in parallel, with FUA, or a flush
+ *   filled in)  their tickets   at the end
+ *
+ * One commit is under way at a time; what joins meanwhile goes with the next one, so
+ * the more is going on the more shares a commit. Copies of the blocks are written, so
+ * that the blocks can change again at once. A pending that spans more blocks than one
+ * commit takes waits for the commit with its last ticket.
+ *
+ * Promises kept here:
+ *  I2  a pending is published only when its slots and its data are durable.
+ *  I5  blocks name a commit durable only when it is; slots stay fresh until then.
+ *
+ * What a crash leaves: the blocks of the last commit in any mixture of old and new.
+ * Their new slots are fresh and believed only where the data is there as well.
+ *
+ * Only the engine's worker joins and commits; whoever else writes metadata acquires it
+ * first, which waits for the commit under way and keeps the next from starting.
+ */
+#include <linux/crc32c.h>
+#include <linux/hashtable.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "dm-cowsnap.h"
+#include "dm-cowsnap-compat.h"
+
+/* Blocks kept in memory; more only while more are dirty. */
+#define CACHE_BLOCKS	512U
+
+/* Blocks read at once when a table is walked through. */
+#define READ_AHEAD	32U
+
+/* A table block in memory. */
+struct cow_block {
+	struct hlist_node hash;
+	struct list_head lru;		/* meta->clean, ->writing or ->dirty */
+	u64 number;
+	sector_t sector;
+	u64 ticket;			/* 0: clean */
+	bool pinned;
+	u8 *data;
+};
+
+enum meta_phase {
+	META_IDLE,
+	META_WRITING,			/* a commit's blocks and data are under way */
+	META_FLUSHING,			/* then the device's cache */
+	META_ACQUIRED,			/* somebody else writes metadata */
+};
+
+struct cow_meta {
+	struct cow_store *store;
+	struct cowsnap_geometry geometry;
+	u8 uuid[16];
+	u32 uuid_seed;
+
+	struct mutex lock;		/* blocks, and what is in them */
+	DECLARE_HASHTABLE(hash, 8);
+	struct list_head clean;		/* the one not used for longest first */
+	struct list_head writing;	/* by the commit under way; may be dirty again */
+	struct list_head dirty;		/* by ticket */
+	unsigned int nr_blocks;
+	u64 last_ticket;
+	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* what the commit under way writes */
+
+	u64 sequence;			/* last commit begun */
+	u64 durable;			/* last commit known durable */
+
+	enum meta_phase phase;		/* by cmpxchg; see meta_set_phase() */
+	wait_queue_head_t wait;		/* phase became META_IDLE */
+	struct list_head work_node;	/* origin->meta_work */
+
+	/* The commit under way. */
+	atomic_t ios;
+	blk_status_t status;
+	u64 ticket;			/* last one that it writes */
+
+	/* Engine's worker only. */
+	struct list_head members;	/* pendings not durable yet, by ticket */
+	bool failed;
+	struct bio_set bios;
+	struct cow_meta_stats stats;
+};
+
+/* ------------------------------------------------------------------- checksums */
+
+u32 cow_meta_seed(const struct cow_meta *meta, sector_t sector)
+{
+	__le64 location = cpu_to_le64(sector);
+
+	return crc32c(meta->uuid_seed, &location, sizeof(location));
+}
+
+static u32 area_crc(const struct cow_meta *meta, u64 number, sector_t sector,
+		    const void *data)
+{
+	unsigned int skip = cowsnap_area_offset(number) + sizeof(__le32);
+
+	return crc32c(cow_meta_seed(meta, sector), data + skip,
+		      meta->geometry.block_bytes - skip);
+}
+
+static struct cowsnap_block_header *block_header(u64 number, void *data)
+{
+	return data + cowsnap_area_offset(number);
+}
+
+void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, void *data,
+		   u64 sequence, u64 durable)
+{
+	struct cowsnap_block_header *header = block_header(number, data);
+
+	if (!cowsnap_block_slots(&meta->geometry, number))
+		return;
+	header->blocks = cpu_to_le32(READ_ONCE(meta->store->space.blocks));
+	header->sequence = cpu_to_le64(sequence);
+	header->durable = cpu_to_le64(durable);
+	header->crc = cpu_to_le32(area_crc(meta, number, sector, data));
+}
+
+/* ------------------------------------------------------------------------- I/O */
+
+static struct page *buffer_page(void *at)
+{
+	return is_vmalloc_addr(at) ? vmalloc_to_page(at) : virt_to_page(at);
+}
+
+int cow_meta_io(struct cow_store *store, blk_opf_t opf, sector_t sector, void *buffer,
+		size_t bytes)
+{
+	int r = 0;
+
+	while (bytes && !r) {
+		unsigned int vecs = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
+		struct bio *bio = bio_alloc(store->bdev, vecs, opf, GFP_NOIO);
+
+		bio->bi_iter.bi_sector = sector;
+		while (bytes) {
+			unsigned int offset = offset_in_page(buffer);
+			unsigned int part = min_t(size_t, bytes, PAGE_SIZE - offset);
+
+			if (bio_add_page(bio, buffer_page(buffer), part, offset) != part)
+				break;
+			buffer += part;
+			bytes -= part;
+			sector += part >> SECTOR_SHIFT;
+		}
+		r = submit_bio_wait(bio);
+		bio_put(bio);
+	}
+	return r;
+}
+
+blk_opf_t cow_meta_fua(const struct cow_meta *meta)
+{
+	struct block_device *bdev = meta->store->bdev;
+
+	return bdev_write_cache(bdev) && bdev_fua(bdev) ? REQ_FUA : 0;
+}
+
+static bool meta_needs_flush(const struct cow_meta *meta)
+{
+	struct block_device *bdev = meta->store->bdev;
+
+	return bdev_write_cache(bdev) && !bdev_fua(bdev);
+}
+
+/* ---------------------------------------------------------------------- blocks */
+
+static struct cow_block *block_find(struct cow_meta *meta, u64 number)
+{
+	struct cow_block *b;
+
+	hash_for_each_possible(meta->hash, b, hash, number)
+		if (b->number == number)
+			return b;
+	return NULL;
+}
+
+static struct cow_block *block_alloc(struct cow_meta *meta, gfp_t gfp)
+{
+	struct cow_block *b = kzalloc(sizeof(*b), gfp);
+
+	if (!b)
+		return NULL;
+	b->data = kmalloc(meta->geometry.block_bytes, gfp);
+	if (!b->data) {
+		kfree(b);
+		return NULL;
+	}
+	INIT_HLIST_NODE(&b->hash);
+	INIT_LIST_HEAD(&b->lru);
+	meta->nr_blocks++;
+	return b;
+}
+
+static void block_free(struct cow_meta *meta, struct cow_block *b)
+{
+	hash_del(&b->hash);
+	list_del(&b->lru);
+	meta->nr_blocks--;
+	kfree(b->data);
+	kfree(b);
+}
+
+/* One to be filled: new while there may be more, else the oldest clean one. */
+static struct cow_block *block_take(struct cow_meta *meta)
+{
+	struct cow_block *b;
+
+	if (meta->nr_blocks < CACHE_BLOCKS) {
+		b = block_alloc(meta, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+		if (b)
+			return b;
+	}
+	b = list_first_entry_or_null(&meta->clean, struct cow_block, lru);
+	if (!b)
+		return block_alloc(meta, GFP_NOIO | __GFP_MEMALLOC | __GFP_NOWARN);
+	hash_del(&b->hash);
+	list_del_init(&b->lru);
+	return b;
+}
+
+static void block_keep(struct cow_meta *meta, struct cow_block *b, u64 number,
+		       sector_t sector)
+{
+	b->number = number;
+	b->sector = sector;
+	b->ticket = 0;
+	hash_add(meta->hash, &b->hash, number);
+	list_add_tail(&b->lru, &meta->clean);
+}
+
+/*
+ * A crc is linear: a flipped bit changes it by a value that depends only on how
+ * many bytes follow. Walk from the end of the block until that value is found.
+ */
+static bool flip_back(void *data, unsigned int bytes, u32 difference)
+{
+	u32 effect[BITS_PER_BYTE];
+	u8 zero = 0;
+	int bit;
+
+	for (bit = 0; bit < BITS_PER_BYTE; bit++) {
+		u8 one = 1U << bit;
+
+		effect[bit] = crc32c(0, &one, 1);
+	}
+	while (bytes--) {
+		for (bit = 0; bit < BITS_PER_BYTE; bit++) {
+			if (effect[bit] == difference) {
+				((u8 *)data)[bytes] ^= 1U << bit;
+				return true;
+			}
+			effect[bit] = crc32c(effect[bit], &zero, 1);
+		}
+	}
+	return false;
+}
+
+bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
+			 void *data)
+{
+	struct cowsnap_block_header *header = block_header(number, data);
+	unsigned int skip = cowsnap_area_offset(number) + sizeof(__le32);
+	u32 crc = area_crc(meta, number, sector, data);
+	u32 difference = crc ^ le32_to_cpu(header->crc);
+
+	if (!difference)
+		return true;
+	if (is_power_of_2(difference))
+		header->crc = cpu_to_le32(crc);
+	else if (!flip_back(data + skip, meta->geometry.block_bytes - skip, difference))
+		return false;
+	DMWARN_LIMIT("store %pg: one bit of the table at sector %llu was wrong",
+		     meta->store->bdev, (u64)sector);
+	return true;
+}
+
+/* Read up to @nr blocks of the segment from @block on into the cache. */
+static int block_read(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
+		      u32 nr)
+{
+	u32 bytes = meta->geometry.block_bytes;
+	u8 *buffer = kmalloc_array(nr, bytes, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	u32 i;
+	int r;
+
+	if (!buffer && nr > 1)
+		return block_read(meta, seg, block, 1);
+	if (!buffer)
+		return -ENOMEM;
+	r = cow_meta_io(meta->store, REQ_OP_READ | REQ_META,
+			cowsnap_block_sector(&meta->geometry, seg, block), buffer,
+			(size_t)nr * bytes);
+	for (i = 0; i < nr && !r; i++) {
+		u64 number = seg->first_block + block + i;
+		struct cow_block *b;
+
+		if (block_find(meta, number))
+			continue;
+		b = block_take(meta);
+		if (!b) {
+			r = i ? 0 : -ENOMEM;
+			break;
+		}
+		memcpy(b->data, buffer + (size_t)i * bytes, bytes);
+		block_keep(meta, b, number,
+			   cowsnap_block_sector(&meta->geometry, seg, block + i));
+		if (!cow_meta_mend_block(meta, b->number, b->sector, b->data)) {
+			block_free(meta, b);
+			r = i ? 0 : -EBADMSG;
+			break;
+		}
+	}
+	kfree(buffer);
+	return r;
+}
+
+/* How far reading ahead may go: ready blocks of the same table. */
+static u32 blocks_ahead(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block)
+{
+	u32 ready = READ_ONCE(meta->store->space.blocks);
+	u32 end = min_t(u64, seg->blocks, ready - seg->first_block);
+
+	return min_t(u32, READ_AHEAD, end - block);
+}
+
+static int block_get(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
+		     bool ahead, struct cow_block **out)
+{
+	u64 number = seg->first_block + block;
+	int r;
+
+	lockdep_assert_held(&meta->lock);
+	*out = block_find(meta, number);
+	if (!*out) {
+		if (number >= READ_ONCE(meta->store->space.blocks))
+			return -ERANGE;
+		r = block_read(meta, seg, block, ahead ? blocks_ahead(meta, seg, block) : 1);
+		if (r)
+			return r;
+		*out = block_find(meta, number);
+		if (!*out)
+			return -EBADMSG;
+	} else if (!(*out)->ticket && !(*out)->pinned &&
+		   READ_ONCE(meta->phase) != META_WRITING) {
+		list_move_tail(&(*out)->lru, &meta->clean);
+	}
+	return 0;
+}
+
+void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data)
+{
+	struct cow_block *b;
+
+	mutex_lock(&meta->lock);
+	b = block_find(meta, number);
+	memcpy(b->data, data, meta->geometry.block_bytes);
+	mutex_unlock(&meta->lock);
+}
+
+/* ----------------------------------------------------------------------- slots */
+
+static struct cowsnap_slot *block_slot(struct cow_block *b, u32 index)
+{
+	return (struct cowsnap_slot *)(block_header(b->number, b->data) + 1) + index;
+}
+
+/*
+ * @b will be in the next commit. What it says already will be durable when that
+ * begins: fresh is only what is added from now on.
+ */
+static void block_dirty(struct cow_meta *meta, struct cow_block *b)
+{
+	u32 i, nr = cowsnap_block_slots(&meta->geometry, b->number);
+
+	if (b->ticket)
+		return;
+	for (i = 0; i < nr; i++)
+		block_slot(b, i)->chunk_high_kind &= ~COWSNAP_SLOT_FRESH;
+	b->ticket = ++meta->last_ticket;
+	list_move_tail(&b->lru, &meta->dirty);
+}
+
+static void slot_fill(struct cowsnap_slot *slot, u64 chunk, u64 epoch, u8 kind, u32 crc)
+{
+	slot->crc = cpu_to_le32(crc);
+	slot->chunk_low = cpu_to_le32((u32)chunk);
+	slot->epoch_low = cpu_to_le32((u32)epoch);
+	slot->chunk_high_kind = (u8)(chunk >> 32) | (u8)(kind << 4);
+	slot->epoch_high = (u8)(epoch >> 32);
+}
+
+static const u8 slot_kinds[] = {
+	[COW_COPIED] = COWSNAP_SLOT_COPIED,
+	[COW_ZERO] = COWSNAP_SLOT_ZERO,
+	[COW_PRIVATE] = COWSNAP_SLOT_PRIVATE,
+	[COW_PRIVATE_ZERO] = COWSNAP_SLOT_PRIVATE_ZERO,
+};
+
+/* Where the slot of @place is. */
+static int slot_find(struct cow_meta *meta, u64 place, bool ahead, struct cow_block **b,
+		     u32 *index)
+{
+	struct cowsnap_segment seg;
+	u32 block;
+
+	cowsnap_get_segment(&meta->geometry,
+			    cowsnap_find_segment(&meta->geometry, place), &seg);
+	if (place < seg.data)
+		return -ERANGE;
+	cowsnap_find_slot(&meta->geometry, &seg, place - seg.data, &block, index);
+	return block_get(meta, &seg, block, ahead, b);
+}
+
+static u32 chunk_crc(struct cow_meta *meta, const struct cow_pending *p,
+		     struct cow_job *job, u64 i)
+{
+	const struct cow_store *store = meta->store;
+
+	return cow_job_crc(job, p->offset_sectors + cow_chunk_to_sector(store, i),
+			   store->chunk_sectors,
+			   cow_meta_seed(meta, cow_chunk_to_sector(store, p->place + i)));
+}
+
+/* Chunk @i of the run: its slot. */
+static int pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
+			     struct cow_job *job, u64 i)
+{
+	enum cow_kind kind = p->nr_zero && test_bit(i, p->zero) ? COW_ZERO : p->kind;
+	u8 disk_kind = slot_kinds[kind];
+	struct cow_block *b;
+	u32 index, crc = 0;
+	int r;
+
+	r = slot_find(meta, p->place + i, false, &b, &index);
+	if (r)
+		return r;
+	block_dirty(meta, b);
+	if (kind == COW_COPIED)
+		crc = chunk_crc(meta, p, job, i);
+	slot_fill(block_slot(b, index), p->first + i, p->epoch, disk_kind, crc);
+	if (!cow_kind_is_private(kind))
+		block_slot(b, index)->chunk_high_kind |= COWSNAP_SLOT_FRESH;
+	p->ticket = max(p->ticket, b->ticket);
+	return 0;
+}
+
+int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot)
+{
+	struct cow_block *b;
+	u32 index;
+	int r;
+
+	mutex_lock(&meta->lock);
+	r = slot_find(meta, place, true, &b, &index);
+	if (!r)
+		*slot = *block_slot(b, index);
+	mutex_unlock(&meta->lock);
+	return r;
+}
+
+/* --------------------------------------------------------------------- commits */
+
+/* Have cow_meta_work() called. Any context. */
+static void meta_kick(struct cow_meta *meta)
+{
+	struct cow_origin *o = meta->store->origin;
+	unsigned long flags;
+
+	spin_lock_irqsave(&o->end_lock, flags);
+	if (list_empty(&meta->work_node))
+		list_add_tail(&meta->work_node, &o->meta_work);
+	spin_unlock_irqrestore(&o->end_lock, flags);
+	cow_engine_kick(o->engine);
+}
+
+struct cow_meta *cow_meta_pop(struct list_head *list)
+{
+	struct cow_meta *meta = list_first_entry_or_null(list, struct cow_meta, work_node);
+
+	if (meta)
+		list_del_init(&meta->work_node);
+	return meta;
+}
+
+void cow_meta_unlist(struct cow_meta *meta)
+{
+	list_del_init(&meta->work_node);
+}
+
+static void commit_put(struct cow_meta *meta)
+{
+	if (atomic_dec_and_test(&meta->ios))
+		meta_kick(meta);
+}
+
+static void commit_endio(struct bio *bio)
+{
+	struct cow_meta *meta = bio->bi_private;
+
+	if (bio->bi_status)
+		meta->status = bio->bi_status;
+	bio_put(bio);
+	commit_put(meta);
+}
+
+static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_t opf,
+			      sector_t sector)
+{
+	struct bio *bio = bio_alloc_bioset(meta->store->bdev, vecs, opf, GFP_NOIO,
+					   &meta->bios);
+
+	bio->bi_iter.bi_sector = sector;
+	bio->bi_end_io = commit_endio;
+	bio->bi_private = meta;
+	atomic_inc(&meta->ios);
+	return bio;
+}
+
+/* Copy the first dirty blocks, sealed, to the buffers of the commit; by number. */
+static unsigned int commit_gather(struct cow_meta *meta, struct cow_block **blocks)
+{
+	unsigned int nr = 0, at;
+	struct cow_block *b;
+
+	while (nr < COWSNAP_COMMIT_BLOCKS && !list_empty(&meta->dirty)) {
+		b = list_first_entry(&meta->dirty, struct cow_block, lru);
+		cow_meta_seal(meta, b->number, b->sector, b->data, meta->sequence,
+			      meta->durable);
+		meta->ticket = b->ticket;
+		b->ticket = 0;
+		if (b->pinned)
+			list_del_init(&b->lru);
+		else
+			list_move_tail(&b->lru, &meta->writing);
+		for (at = nr++; at && blocks[at - 1]->number > b->number; at--)
+			blocks[at] = blocks[at - 1];
+		blocks[at] = b;
+	}
+	for (at = 0; at < nr; at++)
+		memcpy(meta->out[at], blocks[at]->data, meta->geometry.block_bytes);
+	return nr;
+}
+
+/* Blocks side by side go in one bio. */
+static void commit_write(struct cow_meta *meta, struct cow_block **blocks, unsigned int nr)
+{
+	unsigned int bytes = meta->geometry.block_bytes;
+	struct bio *bio = NULL;
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		struct page *page = virt_to_page(meta->out[i]);
+		unsigned int offset = offset_in_page(meta->out[i]);
+
+		if (bio && bio_end_sector(bio) == blocks[i]->sector &&
+		    bio_add_page(bio, page, bytes, offset) == bytes)
+			continue;
+		if (bio)
+			submit_bio_noacct(bio);
+		bio = commit_bio(meta, min(nr - i, BIO_MAX_VECS),
+				 REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta),
+				 blocks[i]->sector);
+		__bio_add_page(bio, page, bytes, offset);
+		meta->stats.block_writes++;
+	}
+	if (bio)
+		submit_bio_noacct(bio);
+}
+
+/* The data of what is in the commit has to end before it does. */
+static void commit_await_data(struct cow_meta *meta)
+{
+	struct cow_pending *p;
+
+	list_for_each_entry(p, &meta->members, member) {
+		if (p->data_done || p->in_commit)
+			continue;
+		p->in_commit = true;
+		atomic_inc(&meta->ios);
+	}
+}
+
+static void commit_start(struct cow_meta *meta)
+{
+	struct cow_block *blocks[COWSNAP_COMMIT_BLOCKS];
+	unsigned int nr;
+
+	if (list_empty(&meta->members))
+		return;
+	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE)
+		return;
+	meta->status = BLK_STS_OK;
+	atomic_set(&meta->ios, 1);
+	mutex_lock(&meta->lock);
+	meta->sequence++;
+	nr = commit_gather(meta, blocks);
+	commit_await_data(meta);
+	commit_write(meta, blocks, nr);
+	mutex_unlock(&meta->lock);
+	meta->stats.commits++;
+	commit_put(meta);
+}
+
+static void commit_flush(struct cow_meta *meta)
+{
+	struct bio *bio;
+
+	atomic_set(&meta->ios, 1);
+	WRITE_ONCE(meta->phase, META_FLUSHING);
+	bio = commit_bio(meta, 0, REQ_OP_WRITE | REQ_PREFLUSH, 0);
+	submit_bio_noacct(bio);
+	commit_put(meta);
+}
+
+static void member_leave(struct cow_pending *p)
+{
+	list_del_init(&p->member);
+	p->joined = false;
+}
+
+static void commit_fail(struct cow_meta *meta)
+{
+	struct cow_pending *p, *next;
+
+	meta->failed = true;
+	list_for_each_entry_safe(p, next, &meta->members, member) {
+		p->status = p->status ?: meta->status;
+		member_leave(p);
+		if (p->data_done)
+			cow_pending_publish(p);
+	}
+}
+
+static void commit_finish(struct cow_meta *meta)
+{
+	struct cow_pending *p;
+
+	/* What is on the disk now may be read from there. */
+	mutex_lock(&meta->lock);
+	list_splice_tail_init(&meta->writing, &meta->clean);
+	mutex_unlock(&meta->lock);
+	if (meta->status) {
+		commit_fail(meta);
+	} else {
+		meta->durable = meta->sequence;
+		while ((p = list_first_entry_or_null(&meta->members, struct cow_pending,
+						     member))) {
+			if (p->ticket > meta->ticket)
+				break;
+			member_leave(p);
+			cow_pending_publish(p);
+		}
+	}
+	cow_meta_release(meta);
+}
+
+void cow_meta_work(struct cow_meta *meta)
+{
+	switch (READ_ONCE(meta->phase)) {
+	case META_WRITING:
+		if (atomic_read(&meta->ios))
+			return;
+		if (!meta->status && meta_needs_flush(meta)) {
+			commit_flush(meta);
+			return;
+		}
+		commit_finish(meta);
+		break;
+	case META_FLUSHING:
+		if (atomic_read(&meta->ios))
+			return;
+		commit_finish(meta);
+		break;
+	default:
+		break;
+	}
+	commit_start(meta);
+}
+
+bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
+{
+	struct cow_meta *meta = p->store->meta;
+	u64 i, nr = p->last - p->first + 1;
+	int r = meta->failed ? -EIO : 0;
+
+	p->ticket = 0;
+	p->data_done = !job;
+	p->in_commit = false;
+	mutex_lock(&meta->lock);
+	for (i = 0; i < nr && !r; i++)
+		r = pending_fill_slot(meta, p, job, i);
+	mutex_unlock(&meta->lock);
+	if (r) {
+		DMERR_LIMIT("store %pg: a table block cannot be %s (%d)", p->store->bdev,
+			    meta->failed ? "written" : "read", r);
+		p->status = errno_to_blk_status(r);
+		return false;
+	}
+	p->joined = true;
+	list_add_tail(&p->member, &meta->members);
+	meta_kick(meta);
+	return true;
+}
+
+void cow_meta_data_done(struct cow_pending *p)
+{
+	struct cow_meta *meta = p->store->meta;
+
+	p->data_done = true;
+	if (p->in_commit) {
+		p->in_commit = false;
+		if (p->status)
+			meta->status = p->status;
+		commit_put(meta);
+	} else if (p->status && p->joined) {
+		/* Its slots may be on disk soon, or are: they must not be believed. */
+		member_leave(p);
+		meta->failed = true;
+	}
+	if (!p->joined)
+		cow_pending_publish(p);
+}
+
+/* ---------------------------------------------------------------- other writers */
+
+void cow_meta_acquire(struct cow_meta *meta)
+{
+	wait_event(meta->wait, cmpxchg(&meta->phase, META_IDLE, META_ACQUIRED) == META_IDLE);
+}
+
+void cow_meta_release(struct cow_meta *meta)
+{
+	/* Pairs with the cmpxchg() of whoever is next. */
+	smp_store_release(&meta->phase, META_IDLE);
+	wake_up(&meta->wait);
+	meta_kick(meta);
+}
+
+/* Dirty blocks may be written before their commit: then they say so. */
+static int block_write_now(struct cow_meta *meta, struct cow_block *b)
+{
+	u64 sequence = meta->sequence + !!b->ticket;
+
+	if (b->ticket)
+		cow_meta_seal(meta, b->number, b->sector, b->data, sequence, meta->durable);
+	return cow_meta_io(meta->store, REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_PREFLUSH |
+			   REQ_FUA, b->sector, b->data, meta->geometry.block_bytes);
+}
+
+int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
+			u64 chunk)
+{
+	struct cow_block *b;
+	u32 index;
+	int r;
+
+	mutex_lock(&meta->lock);
+	r = slot_find(meta, place, false, &b, &index);
+	if (!r) {
+		block_dirty(meta, b);
+		slot_fill(block_slot(b, index), chunk, 0, kind, 0);
+		r = block_write_now(meta, b);
+	}
+	mutex_unlock(&meta->lock);
+	return r;
+}
+
+void cow_meta_seal_super_blocks(struct cow_meta *meta)
+{
+	u64 number;
+
+	mutex_lock(&meta->lock);
+	for (number = 0; number < 2; number++) {
+		struct cow_block *b = block_find(meta, number);
+
+		cow_meta_seal(meta, number, b->sector, b->data, 0, 0);
+	}
+	mutex_unlock(&meta->lock);
+}
+
+int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super)
+{
+	u64 number;
+	int r = 0;
+
+	/* One after the other: whatever happens to one, the other is whole. */
+	mutex_lock(&meta->lock);
+	for (number = 0; number < 2 && !r; number++) {
+		struct cow_block *b = block_find(meta, number);
+		struct cowsnap_super *copy = (struct cowsnap_super *)b->data;
+
+		*copy = *super;
+		copy->crc = 0;
+		copy->crc = cpu_to_le32(crc32c(cow_meta_seed(meta, b->sector), copy,
+					       sizeof(*copy)));
+		r = block_write_now(meta, b);
+	}
+	mutex_unlock(&meta->lock);
+	return r;
+}
+
+/* -------------------------------------------------------------- set up, down */
+
+const struct cowsnap_geometry *cow_meta_geometry(const struct cow_meta *meta)
+{
+	return &meta->geometry;
+}
+
+unsigned int cow_meta_block_bytes(const struct cow_meta *meta)
+{
+	return meta->geometry.block_bytes;
+}
+
+void cow_meta_set_uuid(struct cow_meta *meta, const u8 *uuid)
+{
+	memcpy(meta->uuid, uuid, sizeof(meta->uuid));
+	meta->uuid_seed = crc32c(~0U, uuid, sizeof(meta->uuid));
+}
+
+const u8 *cow_meta_uuid(const struct cow_meta *meta)
+{
+	return meta->uuid;
+}
+
+void cow_meta_set_sequence(struct cow_meta *meta, u64 durable)
+{
+	meta->sequence = durable;
+	meta->durable = durable;
+}
+
+u64 cow_meta_durable(const struct cow_meta *meta)
+{
+	return READ_ONCE(meta->durable);
+}
+
+void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out)
+{
+	*out = meta->stats;
+}
+
+/* The first two blocks hold the superblocks and are always in memory. */
+static bool pin_super_blocks(struct cow_meta *meta)
+{
+	u64 number;
+
+	for (number = 0; number < 2; number++) {
+		struct cow_block *b = block_alloc(meta, GFP_KERNEL);
+
+		if (!b)
+			return false;
+		memset(b->data, 0, meta->geometry.block_bytes);
+		b->pinned = true;
+		b->number = number;
+		b->sector = number * (meta->geometry.block_bytes >> SECTOR_SHIFT);
+		hash_add(meta->hash, &b->hash, number);
+	}
+	return true;
+}
+
+static bool alloc_out_buffers(struct cow_meta *meta)
+{
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_COMMIT_BLOCKS; i++) {
+		meta->out[i] = kmalloc(meta->geometry.block_bytes, GFP_KERNEL);
+		if (!meta->out[i])
+			return false;
+	}
+	return true;
+}
+
+struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_bytes)
+{
+	struct cow_meta *meta = kvzalloc(sizeof(*meta), GFP_KERNEL);
+
+	if (!meta)
+		return NULL;
+	meta->store = store;
+	mutex_init(&meta->lock);
+	hash_init(meta->hash);
+	INIT_LIST_HEAD(&meta->clean);
+	INIT_LIST_HEAD(&meta->dirty);
+	INIT_LIST_HEAD(&meta->writing);
+	INIT_LIST_HEAD(&meta->work_node);
+	INIT_LIST_HEAD(&meta->members);
+	init_waitqueue_head(&meta->wait);
+	if (cowsnap_geometry_init(&meta->geometry, block_bytes, store->chunk_sectors) ||
+	    bioset_init(&meta->bios, 16, 0, BIOSET_NEED_BVECS) ||
+	    !pin_super_blocks(meta) || !alloc_out_buffers(meta)) {
+		cow_meta_destroy(meta);
+		return NULL;
+	}
+	return meta;
+}
+
+void cow_meta_destroy(struct cow_meta *meta)
+{
+	struct hlist_node *next;
+	struct cow_block *b;
+	unsigned int i, bucket;
+
+	hash_for_each_safe(meta->hash, bucket, next, b, hash)
+		block_free(meta, b);
+	for (i = 0; i < COWSNAP_COMMIT_BLOCKS; i++)
+		kfree(meta->out[i]);
+	bioset_exit(&meta->bios);
+	kvfree(meta);
+}

@@ -1,0 +1,843 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the life of snapshots, and what a store does when it is full
+ *
+ *   LOADED --resume--> LIVE ----full----> OVERFLOWED
+ *                       | |----error----> INVALID
+ *                       | '----room needed (on_full drop_oldest)--> DROPPED
+ *                       '--cowsnap-merge--> MERGING --> MERGED
+ *
+ * Creating: the origin's gate is shut and its writes are flushed, the record is written,
+ * the epoch becomes live, the gate opens. Deleting: the record is freed, the epoch is no
+ * longer live, and what no other falls on is given back in the background. Each of
+ * them is one durable write of one block; a crash leaves it done or not done.
+ *
+ * Promises kept here:
+ *  I1  the half about failing: __cow_store_invalidate() has the mark written while
+ *      writes that need a copy wait (COW_STORE_FAILING), and takes the epochs
+ *      out of store->live before they are let go.
+ *  I7  an exception that cannot be remembered ends its snapshots; it is not forgotten.
+ */
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+
+/* --------------------------------------------------------------- live epochs */
+
+static struct cow_live *live_alloc(struct cow_store *store)
+{
+	unsigned int nr = READ_ONCE(store->nr_snaps) + 1;
+	struct cow_live *live = kvzalloc(struct_size(live, epoch, nr), GFP_KERNEL);
+
+	if (live)
+		live->nr = nr;
+	return live;
+}
+
+/*
+ * The epochs of all that live, ascending; for what has to be @kept also of the one that
+ * is being merged, for which no new copies are made. How many; -1: no room for them.
+ */
+static int live_fill(struct cow_store *store, struct cow_live *live, bool kept)
+{
+	unsigned int nr = 0, room = live ? live->nr : 0;
+	struct cow_snap *snap;
+
+	lockdep_assert_held(&store->origin->lock);
+	list_for_each_entry(snap, &store->snaps, node) {
+		unsigned int i = nr;
+
+		if (snap->state != COW_SNAP_LIVE && !(kept && snap->state == COW_SNAP_MERGING))
+			continue;
+		if (nr == room)
+			return -1;
+		for (; i && live->epoch[i - 1] > snap->epoch; i--)
+			live->epoch[i] = live->epoch[i - 1];
+		live->epoch[i] = snap->epoch;
+		nr++;
+	}
+	if (live)
+		live->nr = nr;
+	return nr;
+}
+
+/*
+ * Swap @live in; frees it if no snapshot lives. Without one (no memory) an epoch
+ * that is gone goes on being served, which costs copies that nobody reads, until the
+ * last has gone.
+ */
+static void live_replace(struct cow_store *store, struct cow_live *live)
+{
+	struct cow_live *old;
+	int nr = live_fill(store, live, false);
+
+	if (nr <= 0) {
+		kvfree(live);
+		live = NULL;
+	}
+	if (nr < 0)
+		return;
+	old = rcu_replace_pointer(store->live, live,
+				  lockdep_is_held(&store->origin->lock));
+	if (old)
+		kvfree_rcu(old, rcu);
+}
+
+struct cow_live *cow_store_kept_epochs(struct cow_store *store)
+{
+	struct cow_live *live = live_alloc(store);
+
+	if (live) {
+		spin_lock(&store->origin->lock);
+		live_fill(store, live, true);
+		spin_unlock(&store->origin->lock);
+	}
+	return live;
+}
+
+int cow_store_renew_live(struct cow_store *store)
+{
+	struct cow_live *live = live_alloc(store);
+
+	spin_lock(&store->origin->lock);
+	live_replace(store, live);
+	spin_unlock(&store->origin->lock);
+	return live ? 0 : -ENOMEM;
+}
+
+bool cow_store_has_readers(const struct cow_store *store)
+{
+	return rcu_access_pointer(store->live) || READ_ONCE(store->merging);
+}
+
+/* Does @epoch fall on this version, too? */
+static bool epoch_sees(struct cow_store *store, const struct cow_extent *ext, u32 epoch)
+{
+	struct cow_extent other;
+
+	cow_map_lookup(&store->map, ext->chunk, 1, epoch, &other);
+	return other.kind == ext->kind && other.epoch == ext->epoch;
+}
+
+bool cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext,
+			  u32 epoch)
+{
+	const struct cow_snap *merging = store->merging;
+	const struct cow_live *live;
+	unsigned int i;
+
+	live = rcu_dereference_protected(store->live,
+					 lockdep_is_held(&store->origin->lock));
+	for (i = 0; live && i < live->nr && live->epoch[i] <= ext->epoch; i++)
+		if (live->epoch[i] != epoch && epoch_sees(store, ext, live->epoch[i]))
+			return false;
+	return !merging || merging->epoch == epoch ||
+	       !epoch_sees(store, ext, merging->epoch);
+}
+
+bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap,
+		      const struct cow_extent *ext)
+{
+	u32 damaged = READ_ONCE(store->damage_epoch);
+
+	/* Between the snapshot's epoch and that of a later one some may be missing. */
+	return !damaged || snap->epoch > damaged ||
+	       (ext->kind != COW_HOME && ext->epoch == snap->epoch);
+}
+
+u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *live)
+{
+	u32 epoch = live->epoch[live->nr - 1];
+
+	return store->damage_epoch ? max(epoch, store->damage_epoch + 1) : epoch;
+}
+
+/* --------------------------------------------------- waiting for the whole store */
+
+void cow_store_unblock(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+
+	lockdep_assert_held(&o->lock);
+	store->blocked = COW_STORE_OPEN;
+	list_splice_tail_init(&store->waiting, &o->deferred);
+	mod_delayed_work(o->wq, &o->decide_work, 0);
+}
+
+/* ------------------------------------------------------------ the one funnel */
+
+/* All changes of a snapshot's state. origin->lock held. */
+static void snap_set_state(struct cow_snap *snap, enum cow_snap_state state)
+{
+	lockdep_assert_held(&snap->store->origin->lock);
+	WRITE_ONCE(snap->state, state);
+}
+
+/*
+ * The snapshots are gone, on disk too if it could be told. One that is being merged
+ * is not: it needs no more copies, and the origin needs it.
+ */
+static void store_let_go(struct cow_store *store, enum cow_snap_state state)
+{
+	struct cow_live *old;
+	struct cow_snap *snap;
+
+	lockdep_assert_held(&store->origin->lock);
+	/* First the state, so that reads that writes no longer wait for see it. */
+	list_for_each_entry(snap, &store->snaps, node)
+		if (snap->state == COW_SNAP_LIVE)
+			snap_set_state(snap, state);
+	old = rcu_replace_pointer(store->live, NULL,
+				  lockdep_is_held(&store->origin->lock));
+	if (old)
+		kvfree_rcu(old, rcu);
+	cow_store_unblock(store);
+	queue_work(store->origin->wq, &store->event_work);
+}
+
+void __cow_store_invalidate(struct cow_store *store, enum cow_snap_state state,
+			    const char *why)
+{
+	lockdep_assert_held(&store->origin->lock);
+	if (store->blocked == COW_STORE_FAILING || !rcu_access_pointer(store->live))
+		return;
+	DMERR_LIMIT("store %pg: its snapshots of %pg are invalid: %s", store->bdev,
+		    store->origin->bdev, why);
+	if (!store->meta) {
+		store_let_go(store, state);
+		return;
+	}
+	store->fail_state = state;
+	WRITE_ONCE(store->blocked, COW_STORE_FAILING);
+	queue_work(store->origin->wq, &store->fail_work);
+}
+
+void cow_store_invalidate(struct cow_store *store, enum cow_snap_state state,
+			  const char *why)
+{
+	spin_lock(&store->origin->lock);
+	__cow_store_invalidate(store, state, why);
+	spin_unlock(&store->origin->lock);
+}
+
+/* Tell the disk, then let go what waits. */
+static void store_fail_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(work, struct cow_store, fail_work);
+	int r = store->super_sequence ? cow_super_write_all(store) : 0;
+
+	if (r)
+		DMERR_LIMIT("store %pg: does not take the mark that its snapshots are invalid (%d)",
+			    store->bdev, r);
+	spin_lock(&store->origin->lock);
+	store->unmarked = r;
+	store_let_go(store, store->fail_state);
+	spin_unlock(&store->origin->lock);
+}
+
+static void store_event_work(struct work_struct *work)
+{
+	cow_snap_event(container_of(work, struct cow_store, event_work));
+}
+
+/* ----------------------------------------------------------------------- room */
+
+/* Make more table blocks ready well before the last one is needed. */
+static bool ready_runs_out(const struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+
+	return space->geometry && space->blocks < space->max_blocks &&
+	       cow_space_ready(space) - space->used <
+	       (u64)COWSNAP_COMMIT_BLOCKS / 4 * space->geometry->block_slots;
+}
+
+static void watch_low_water(struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+	u64 used = space->used + space->table_chunks;
+
+	if (!store->options.low_water)
+		return;
+	if (used * 100 < (u64)store->options.low_water * space->nr_chunks) {
+		store->below_water = true;
+	} else if (store->below_water) {
+		store->below_water = false;
+		queue_work(store->origin->wq, &store->event_work);
+	}
+}
+
+u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place)
+{
+	u32 got;
+
+	lockdep_assert_held(&store->origin->lock);
+	got = cow_space_alloc(&store->space, nr, place);
+	if (ready_runs_out(store))
+		queue_work(store->origin->wq, &store->extend_work);
+	watch_low_water(store);
+	return got;
+}
+
+static void store_is_full(struct cow_store *store)
+{
+	unsigned int seconds = 0;
+
+	/* What a deleted snapshot left is on its way: see reclaim_ended(). */
+	if (store->reclaiming) {
+		store->blocked = COW_STORE_FULL;
+		return;
+	}
+	switch (store->options.on_full) {
+	case COWSNAP_FULL_WAIT:
+		seconds = store->options.wait_timeout;
+		if (store->origin->suspending)
+			break;
+		fallthrough;
+	case COWSNAP_FULL_DROP_OLDEST:
+		store->blocked = COW_STORE_FULL;
+		mod_delayed_work(store->origin->wq, &store->full_work, seconds * HZ);
+		queue_work(store->origin->wq, &store->event_work);
+		return;
+	}
+	__cow_store_invalidate(store, COW_SNAP_OVERFLOWED, "the store is full");
+}
+
+int cow_store_no_room(struct cow_store *store, bool must)
+{
+	const struct cow_space *space = &store->space;
+
+	lockdep_assert_held(&store->origin->lock);
+	if (store->blocked)
+		return -EBUSY;
+	if (space->used < cow_space_ready(space))
+		return -ENOMEM;
+	if (space->geometry && space->blocks < space->max_blocks) {
+		store->blocked = COW_STORE_EXTENDING;
+		queue_work(store->origin->wq, &store->extend_work);
+		return -EBUSY;
+	}
+	if (!must)
+		return -ENOSPC;
+	store_is_full(store);
+	return store->blocked ? -EBUSY : -ENOSPC;
+}
+
+void cow_store_resize(struct cow_store *store)
+{
+	u64 nr_chunks = bdev_nr_sectors(store->bdev) >> store->chunk_shift;
+
+	spin_lock(&store->origin->lock);
+	if (store->space.nr_chunks < nr_chunks && nr_chunks < COW_CHUNKS_MAX) {
+		cow_space_resize(&store->space, nr_chunks);
+		if (store->blocked == COW_STORE_FULL)
+			cow_store_unblock(store);
+		watch_low_water(store);
+	}
+	spin_unlock(&store->origin->lock);
+}
+
+void cow_store_stop_waiting(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->lock);
+	if (store->blocked == COW_STORE_FULL && !store->reclaiming &&
+	    store->options.on_full == COWSNAP_FULL_WAIT) {
+		store->blocked = COW_STORE_OPEN;
+		__cow_store_invalidate(store, COW_SNAP_OVERFLOWED,
+				       "the store is full, and its origin was suspended");
+		if (!store->blocked)
+			cow_store_unblock(store);
+	}
+}
+
+/* -------------------------------------------------------------------- reclaim */
+
+static void give_back(void *context, const struct cow_extent *ext)
+{
+	struct cow_store *store = context;
+
+	if (!store->meta && !cow_kind_has_data(ext->kind))
+		return;
+	spin_lock(&store->origin->lock);
+	cow_space_free(&store->space, ext->place, ext->nr);
+	store->freed_chunks += ext->nr;
+	spin_unlock(&store->origin->lock);
+}
+
+/* There may be room again; if not, the next oldest has to go. */
+static void reclaim_ended(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+
+	spin_lock(&o->lock);
+	store->reclaiming = false;
+	watch_low_water(store);
+	if (store->blocked == COW_STORE_FULL) {
+		store->blocked = COW_STORE_OPEN;
+		if (store->space.used >= store->space.total)
+			store_is_full(store);
+		if (!store->blocked)
+			cow_store_unblock(store);
+	}
+	spin_unlock(&o->lock);
+}
+
+static void store_reclaim_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(work, struct cow_store, reclaim_work);
+	unsigned int noio = memalloc_noio_save();
+	struct cow_live *live;
+	u64 chunk = 0;
+	u32 up_to = 0;
+
+	spin_lock(&store->origin->lock);
+	store->reclaiming = true;
+	spin_unlock(&store->origin->lock);
+	/* Of the epochs up to that some may go meanwhile: then too little is freed. */
+	mutex_lock(&store->origin->admin);
+	live = cow_store_kept_epochs(store);
+	if (live)
+		up_to = store->epoch;
+	mutex_unlock(&store->origin->admin);
+	while (up_to) {
+		chunk = cow_map_reclaim(&store->map, live, up_to, chunk, give_back, store);
+		if (!chunk || READ_ONCE(store->closing))
+			break;
+		cond_resched();
+	}
+	kvfree(live);
+	reclaim_ended(store);
+	memalloc_noio_restore(noio);
+}
+
+void cow_store_reclaim(struct cow_store *store)
+{
+	spin_lock(&store->origin->lock);
+	if (!store->closing)
+		store->reclaiming = queue_work(store->origin->wq, &store->reclaim_work) ||
+				    store->reclaiming;
+	spin_unlock(&store->origin->lock);
+}
+
+/* ------------------------------------------------------------------ drop_oldest */
+
+/* The oldest live snapshot that alone keeps anything; else the oldest. */
+static struct cow_snap *pick_victim(struct cow_store *store, const struct cow_live *live,
+				    const u64 *owned)
+{
+	struct cow_snap *snap, *victim = NULL;
+	u32 i;
+
+	list_for_each_entry(snap, &store->snaps, node) {
+		if (snap->state != COW_SNAP_LIVE)
+			continue;
+		for (i = 0; i < live->nr && live->epoch[i] != snap->epoch; i++)
+			;
+		if (i < live->nr && owned[i])
+			return snap;
+		victim = victim ?: snap;
+	}
+	return victim;
+}
+
+static struct cow_snap *find_victim(struct cow_store *store)
+{
+	struct cow_live *live = cow_store_kept_epochs(store);
+	struct cow_snap *victim = NULL;
+	u64 *owned, chunk = 0;
+
+	owned = live ? kvcalloc(live->nr + 1, sizeof(*owned), GFP_KERNEL) : NULL;
+	/* The last one is not dropped: the store overflows. */
+	if (!owned || live->nr < 2)
+		goto free;
+	do {
+		chunk = cow_map_owned(&store->map, live, chunk, owned);
+		cond_resched();
+	} while (chunk);
+	victim = pick_victim(store, live, owned);
+free:
+	kvfree(owned);
+	kvfree(live);
+	return victim;
+}
+
+static bool drop_one(struct cow_store *store)
+{
+	struct cow_snap *victim = find_victim(store);
+	struct cow_live *live;
+
+	if (!victim)
+		return false;
+	DMWARN("store %pg is full: snapshot %u of %pg is dropped to make room",
+	       store->bdev, victim->id, store->origin->bdev);
+	spin_lock(&store->origin->lock);
+	snap_set_state(victim, COW_SNAP_DROPPED);
+	spin_unlock(&store->origin->lock);
+	if (cow_super_write(store, victim))
+		return false;
+	/* Its own writes under way end before what they write to is given to others. */
+	if (cow_origin_freeze(store->origin))
+		return false;
+	live = live_alloc(store);
+	spin_lock(&store->origin->lock);
+	live_replace(store, live);
+	spin_unlock(&store->origin->lock);
+	cow_origin_thaw(store->origin);
+	queue_work(store->origin->wq, &store->event_work);
+	cow_store_reclaim(store);
+	return true;
+}
+
+/* Full: time is up, or the next oldest has to go. */
+static void store_full_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       full_work);
+	/* Writers wait for this, and memory may wait for them. */
+	unsigned int noio = memalloc_noio_save();
+	struct cow_origin *o = store->origin;
+	bool drop, done = false;
+
+	mutex_lock(&o->admin);
+	spin_lock(&o->lock);
+	drop = store->blocked == COW_STORE_FULL &&
+	       store->options.on_full == COWSNAP_FULL_DROP_OLDEST;
+	spin_unlock(&o->lock);
+	if (drop)
+		done = drop_one(store);
+	mutex_unlock(&o->admin);
+
+	spin_lock(&o->lock);
+	if (!done && store->blocked == COW_STORE_FULL) {
+		store->blocked = COW_STORE_OPEN;
+		__cow_store_invalidate(store, COW_SNAP_OVERFLOWED,
+				       drop ? "the store is full" :
+				       "the store stayed full for too long");
+		if (!store->blocked)
+			cow_store_unblock(store);
+	}
+	spin_unlock(&o->lock);
+	memalloc_noio_restore(noio);
+}
+
+/* --------------------------------------------------------------------- create */
+
+/* As of now, with no write under way: the instant that the snapshot shows. */
+static void snap_go_live(struct cow_snap *snap, sector_t nr_sectors,
+			 struct cow_live *live)
+{
+	struct cow_store *store = snap->store;
+	struct cow_origin *origin = store->origin;
+
+	spin_lock(&origin->lock);
+	if (snap->state == COW_SNAP_LOADED)
+		snap_set_state(snap, COW_SNAP_LIVE);
+	snap->nr_sectors = nr_sectors;
+	if (store->protect_sectors < nr_sectors)
+		WRITE_ONCE(store->protect_sectors, nr_sectors);
+	live_replace(store, live);
+	spin_unlock(&origin->lock);
+}
+
+/* Frozen: give @snap an epoch and a record, or its new length. */
+static int snap_record(struct cow_snap *snap, sector_t nr_sectors)
+{
+	struct cow_store *store = snap->store;
+	enum cow_snap_state was = snap->state;
+	sector_t length = snap->nr_sectors;
+	u32 epoch = snap->epoch;
+	int r;
+
+	if (was == COW_SNAP_LOADED) {
+		snap->epoch = ++store->epoch;
+		snap->time = ktime_get_real_seconds();
+	}
+	snap->nr_sectors = nr_sectors;
+	if (!store->meta)
+		return 0;
+	spin_lock(&store->origin->lock);
+	snap_set_state(snap, COW_SNAP_LIVE);
+	spin_unlock(&store->origin->lock);
+	r = 0;
+	if (nr_sectors > store->origin_sectors) {
+		/* No record may be longer than its origin: that is said first. */
+		store->origin_sectors = nr_sectors;
+		if (snap->record >= COWSNAP_SUPER_RECORDS)
+			r = cow_super_write(store, NULL);
+	}
+	if (!r)
+		r = cow_super_write(store, snap);
+	if (!r)
+		return 0;
+	/* The epoch is spent: the disk may have it or not. */
+	spin_lock(&store->origin->lock);
+	snap_set_state(snap, was);
+	spin_unlock(&store->origin->lock);
+	snap->nr_sectors = length;
+	snap->epoch = epoch;
+	return r;
+}
+
+static bool snap_is_up_to_date(const struct cow_snap *snap, sector_t nr_sectors)
+{
+	return snap->state > COW_SNAP_LIVE ||
+	       (snap->state == COW_SNAP_LIVE && nr_sectors <= snap->nr_sectors);
+}
+
+/* origin->admin held, the store active. */
+static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
+{
+	struct cow_store *store = snap->store;
+	struct cow_live *live;
+	int r = 0;
+
+	cow_store_resize(store);
+	if (snap_is_up_to_date(snap, nr_sectors))
+		return 0;
+	if (store->merging) {
+		DMERR("store %pg: snapshot %u is being merged: make new ones after that",
+		      store->bdev, store->merging->id);
+		return -EBUSY;
+	}
+	if (store->epoch >= COW_EPOCH_MAX - 1) {
+		DMERR("store %pg: %u snapshots have been made in it: make a new one",
+		      store->bdev, COW_EPOCH_MAX);
+		return -EOVERFLOW;
+	}
+	live = live_alloc(store);
+	if (!live)
+		return -ENOMEM;
+	if (snap->state == COW_SNAP_LOADED)
+		r = cow_super_add_record(store, snap);
+	if (!r)
+		r = cow_origin_freeze(store->origin);
+	if (!r) {
+		r = snap_record(snap, nr_sectors);
+		if (!r)
+			snap_go_live(snap, nr_sectors, live);
+		cow_origin_thaw(store->origin);
+	}
+	if (r) {
+		DMERR("store %pg: snapshot %u cannot be made (%d)", store->bdev, snap->id, r);
+		kvfree(live);
+		if (store->meta && snap->state == COW_SNAP_LOADED)
+			xa_erase(&store->records, snap->record);
+	}
+	return r;
+}
+
+/* The origin may have been written while the store was away. */
+static void check_absence(struct cow_store *store)
+{
+	if (!store->meta || !cow_absent_take(store->origin, cow_meta_uuid(store->meta)))
+		return;
+	cow_store_invalidate(store, COW_SNAP_INVALID,
+			     "the origin was written while the store was away");
+	flush_work(&store->fail_work);
+}
+
+static void cover_snapshots(struct cow_store *store)
+{
+	struct cow_snap *snap;
+
+	lockdep_assert_held(&store->origin->lock);
+	list_for_each_entry(snap, &store->snaps, node)
+		if (snap->nr_sectors > store->protect_sectors)
+			WRITE_ONCE(store->protect_sectors, snap->nr_sectors);
+}
+
+/* origin->admin held. */
+static int store_activate(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+	int r;
+
+	if (!list_empty(&store->node))
+		return 0;
+	r = cow_engine_reserve(o->engine, store->chunk_sectors);
+	if (!r && store->meta && !store->super_sequence)
+		r = cow_super_format(store);
+	if (!r)
+		r = cow_origin_freeze(o);
+	if (r) {
+		DMERR("store %pg: cannot be used (%d)", store->bdev, r);
+		return r;
+	}
+	check_absence(store);
+	spin_lock(&o->lock);
+	cover_snapshots(store);
+	list_add_tail_rcu(&store->node, &o->stores);
+	spin_unlock(&o->lock);
+	if (store->options.throttle < 100)
+		cow_engine_set_throttle(o->engine, store->options.throttle);
+	if (store->merging)
+		r = cow_merge_start(store->merging);
+	cow_origin_thaw(o);
+	return r;
+}
+
+int cow_store_activate(struct cow_store *store)
+{
+	int r;
+
+	mutex_lock(&store->origin->admin);
+	r = store_activate(store);
+	mutex_unlock(&store->origin->admin);
+	return r;
+}
+
+int cow_snap_activate(struct cow_snap *snap, sector_t nr_sectors)
+{
+	int r;
+
+	mutex_lock(&snap->store->origin->admin);
+	r = store_activate(snap->store);
+	if (!r)
+		r = snap_activate(snap, nr_sectors);
+	mutex_unlock(&snap->store->origin->admin);
+	return r;
+}
+
+/* ------------------------------------------------------------------- messages */
+
+static struct cow_snap *message_new_snap(struct cow_store *store, unsigned int id)
+{
+	struct cow_snap *snap = NULL;
+
+	mutex_lock(&cow_registry_mutex);
+	if (!cow_snap_find(store, id)) {
+		snap = cow_snap_add(store, id, COW_SNAP_LOADED);
+		if (snap)
+			snap->nr_tables++;
+	}
+	mutex_unlock(&cow_registry_mutex);
+	return snap;
+}
+
+int cow_store_create_snap(struct cow_store *store, unsigned int id)
+{
+	struct cow_snap *snap;
+	int r;
+
+	if (!store->meta) {
+		DMERR("store %pg is transient: make snapshots in it with a table",
+		      store->bdev);
+		return -EINVAL;
+	}
+	if (xa_load(&store->ids, id)) {
+		DMERR("message create: snapshot %u exists already", id);
+		return -EEXIST;
+	}
+	snap = message_new_snap(store, id);
+	if (!snap)
+		return -ENOMEM;
+	r = cow_snap_activate(snap, bdev_nr_sectors(store->origin->bdev));
+	mutex_lock(&cow_registry_mutex);
+	cow_snap_put(snap);
+	mutex_unlock(&cow_registry_mutex);
+	return r;
+}
+
+/* Take it off all lists. registry_mutex and origin->admin held. */
+static void snap_unlink(struct cow_snap *snap)
+{
+	struct cow_store *store = snap->store;
+	struct cow_live *live = live_alloc(store);
+
+	lockdep_assert_held(&cow_registry_mutex);
+	spin_lock(&store->origin->lock);
+	list_del(&snap->node);
+	store->nr_snaps--;
+	live_replace(store, live);
+	spin_unlock(&store->origin->lock);
+	xa_erase(&store->ids, snap->id);
+	kfree(snap);
+}
+
+void cow_snap_forget(struct cow_snap *snap)
+{
+	struct cow_store *store = snap->store;
+
+	mutex_lock(&store->origin->admin);
+	snap_unlink(snap);
+	mutex_unlock(&store->origin->admin);
+	cow_store_reclaim(store);
+}
+
+int cow_store_delete_snap(struct cow_store *store, unsigned int id)
+{
+	struct cow_snap *snap;
+	int r = 0;
+
+	mutex_lock(&cow_registry_mutex);
+	mutex_lock(&store->origin->admin);
+	snap = cow_snap_find(store, id);
+	if (!snap) {
+		DMERR("message delete: snapshot %u does not exist", id);
+		r = -ENOENT;
+	} else if (snap->nr_tables || snap->state == COW_SNAP_MERGING) {
+		DMERR("message delete: snapshot %u is %s", id,
+		      snap->nr_tables ? "in use: remove its device first" :
+		      "being merged");
+		r = -EBUSY;
+	} else {
+		r = cow_super_drop_record(store, snap);
+		if (!r) {
+			snap_unlink(snap);
+			/* From here on writers count on the room. */
+			cow_store_reclaim(store);
+		}
+	}
+	mutex_unlock(&store->origin->admin);
+	mutex_unlock(&cow_registry_mutex);
+	return r;
+}
+
+int cow_store_set_options(struct cow_store *store, const struct cow_options *given)
+{
+	struct cow_options *opt = &store->options;
+	int r = 0;
+
+	spin_lock(&store->origin->lock);
+	if (given->on_full)
+		opt->on_full = given->on_full - 1;
+	if (given->wait_timeout)
+		opt->wait_timeout = given->wait_timeout;
+	if (given->throttle)
+		opt->throttle = given->throttle;
+	if (given->low_water) {
+		opt->low_water = given->low_water;
+		store->below_water = true;
+		watch_low_water(store);
+	}
+	spin_unlock(&store->origin->lock);
+	if (given->throttle)
+		cow_engine_set_throttle(store->origin->engine, given->throttle);
+	if (store->meta && store->super_sequence && store->writable)
+		r = cow_super_write(store, NULL);
+	return r;
+}
+
+/* -------------------------------------------------------------- set up, down */
+
+void cow_snaps_init(struct cow_store *store)
+{
+	INIT_WORK(&store->event_work, store_event_work);
+	INIT_WORK(&store->fail_work, store_fail_work);
+	INIT_WORK(&store->reclaim_work, store_reclaim_work);
+	INIT_DELAYED_WORK(&store->full_work, store_full_work);
+}
+
+void cow_snaps_exit(struct cow_store *store)
+{
+	WRITE_ONCE(store->closing, true);
+	flush_work(&store->fail_work);
+	cancel_work_sync(&store->extend_work);
+	cancel_delayed_work_sync(&store->full_work);
+	cancel_work_sync(&store->reclaim_work);
+	cancel_work_sync(&store->event_work);
+	flush_work(&store->check_work);
+}

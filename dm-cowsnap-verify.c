@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: checksums of what snapshots read
+ *
+ * A copied chunk has a checksum in its slot. Whole chunks are read into the reader's
+ * own pages and compared when they come back, in a worker, since the slot may have to be
+ * read as well. A part of a chunk is read through the copy engine's pages, the whole
+ * chunk at once; where that would be much more than was asked for it is read as it is,
+ * and counted. What is wrong becomes an error: never wrong bytes.
+ */
+#include <linux/crc32c.h>
+#include <linux/highmem.h>
+#include <linux/mempool.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+
+/* Parts of chunks larger than this are not verified. */
+#define VERIFY_MAX_SECTORS	128U
+
+#define CHECK_RESERVE		16
+
+/* A read of a part of a chunk. */
+struct cow_check {
+	struct cow_job job;
+	struct cow_bio *cb;
+	struct cow_store *store;
+	u64 place;
+	unsigned int offset_sectors;
+	blk_status_t status;
+};
+
+static struct kmem_cache *check_cache;
+static mempool_t check_pool;
+
+static void report_bad(struct cow_store *store, u64 place, const struct cowsnap_slot *slot)
+{
+	atomic64_inc(&store->bad_checksums);
+	DMERR_LIMIT("store %pg: chunk %llu, for chunk %llu of the origin: wrong checksum",
+		    store->bdev, place,
+		    le32_to_cpu(slot->chunk_low) |
+		    (u64)(slot->chunk_high_kind & 0xf) << 32);
+}
+
+/* Has the chunk at @place this crc? One taken over meanwhile has none any more. */
+static blk_status_t check_crc(struct cow_store *store, u64 place, u32 crc)
+{
+	struct cowsnap_slot slot;
+	int r = cow_meta_read_slot(store->meta, place, &slot);
+
+	if (r) {
+		DMERR_LIMIT("store %pg: the checksum of chunk %llu cannot be read (%d)",
+			    store->bdev, place, r);
+		return BLK_STS_IOERR;
+	}
+	if ((slot.chunk_high_kind >> 4 & 7) != COWSNAP_SLOT_COPIED ||
+	    le32_to_cpu(slot.crc) == crc)
+		return BLK_STS_OK;
+	report_bad(store, place, &slot);
+	return BLK_STS_IOERR;
+}
+
+static u32 place_seed(struct cow_store *store, u64 place)
+{
+	return cow_meta_seed(store->meta, cow_chunk_to_sector(store, place));
+}
+
+blk_status_t cow_verify_job(struct cow_store *store, struct cow_job *job, u64 place)
+{
+	return check_crc(store, place,
+			 cow_job_crc(job, 0, store->chunk_sectors, place_seed(store, place)));
+}
+
+/* -------------------------------------------------------------- parts of chunks */
+
+static void check_ready(struct cow_job *job)
+{
+	struct cow_check *c = container_of(job, struct cow_check, job);
+
+	c->status = job->read_status;
+	if (!c->status)
+		c->status = cow_verify_job(c->store, job, c->place);
+	if (!c->status)
+		cow_job_copy_to_bio(job, c->offset_sectors, c->cb->bio);
+}
+
+static void check_done(struct cow_job *job)
+{
+	struct cow_check *c = container_of(job, struct cow_check, job);
+	struct cow_bio *cb = c->cb;
+	blk_status_t status = c->status;
+
+	mempool_free(c, &check_pool);
+	cow_bio_finish(cb, status);
+}
+
+static const struct cow_job_ops check_ops = {
+	.ready = check_ready,
+	.done = check_done,
+};
+
+static int read_part(struct cow_bio *cb, struct cow_store *store, u64 first, u64 place)
+{
+	struct cow_check *c = mempool_alloc(&check_pool, GFP_NOWAIT | __GFP_NOWARN);
+
+	if (!c)
+		return -ENOMEM;
+	memset(c, 0, sizeof(*c));
+	c->cb = cb;
+	c->store = store;
+	c->place = place;
+	c->offset_sectors = cb->bio->bi_iter.bi_sector - cow_chunk_to_sector(store, first);
+	c->job.ops = &check_ops;
+	c->job.bdev = store->bdev;
+	c->job.sector = cow_chunk_to_sector(store, place);
+	c->job.nr_sectors = store->chunk_sectors;
+	c->job.urgent = true;
+	cow_engine_submit(store->origin->engine, &c->job);
+	return DM_MAPIO_SUBMITTED;
+}
+
+/* ---------------------------------------------------------------- whole chunks */
+
+u64 cow_verify_front(struct cow_store *store, const struct bio *bio)
+{
+	unsigned int chunk = store->chunk_sectors;
+	unsigned int offset = bio->bi_iter.bi_sector & (chunk - 1);
+
+	if (!store->meta)
+		return bio_sectors(bio);
+	if (!offset && bio_sectors(bio) >= chunk)
+		return round_down(bio_sectors(bio), chunk);
+	return chunk - offset;
+}
+
+int cow_verify_read(struct cow_bio *cb, struct cow_store *store, u64 first, u64 place)
+{
+	struct bio *bio = cb->bio;
+	bool part = bio_sectors(bio) % store->chunk_sectors;
+
+	if (part && store->chunk_sectors <= VERIFY_MAX_SECTORS)
+		return read_part(cb, store, first, place);
+	bio_set_dev(bio, store->bdev);
+	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
+				  cow_chunk_to_sector(store, first);
+	if (part) {
+		atomic64_inc(&store->unverified);
+	} else {
+		cb->check = true;
+		cb->place = place;
+		cb->iter = bio->bi_iter;
+	}
+	return DM_MAPIO_REMAPPED;
+}
+
+void cow_verify_queue(struct cow_bio *cb)
+{
+	struct cow_store *store = cb->snap->store;
+	struct cow_origin *o = cb->origin;
+	unsigned long flags;
+
+	spin_lock_irqsave(&o->end_lock, flags);
+	list_add_tail(&cb->node, &store->checks);
+	spin_unlock_irqrestore(&o->end_lock, flags);
+	queue_work(o->wq, &store->check_work);
+}
+
+static u32 bio_crc(struct bio *bio, struct bvec_iter iter, u32 crc)
+{
+	struct bvec_iter at;
+	struct bio_vec bv;
+
+	__bio_for_each_segment(bv, bio, at, iter) {
+		void *data = bvec_kmap_local(&bv);
+
+		crc = crc32c(crc, data, bv.bv_len);
+		kunmap_local(data);
+	}
+	return crc;
+}
+
+static blk_status_t check_bio(struct cow_store *store, struct cow_bio *cb)
+{
+	unsigned int bytes = store->chunk_sectors << SECTOR_SHIFT;
+	struct bvec_iter rest = cb->iter;
+	blk_status_t status = BLK_STS_OK;
+	u64 place;
+
+	for (place = cb->place; rest.bi_size && !status; place++) {
+		struct bvec_iter iter = rest;
+
+		iter.bi_size = bytes;
+		status = check_crc(store, place,
+				   bio_crc(cb->bio, iter, place_seed(store, place)));
+		bio_advance_iter(cb->bio, &rest, bytes);
+	}
+	return status;
+}
+
+static struct cow_bio *pop_check(struct cow_store *store)
+{
+	struct cow_bio *cb;
+
+	spin_lock_irq(&store->origin->end_lock);
+	cb = list_first_entry_or_null(&store->checks, struct cow_bio, node);
+	if (cb)
+		list_del_init(&cb->node);
+	spin_unlock_irq(&store->origin->end_lock);
+	return cb;
+}
+
+void cow_verify_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(work, struct cow_store, check_work);
+	struct cow_bio *cb;
+
+	while ((cb = pop_check(store)))
+		cow_bio_finish(cb, check_bio(store, cb));
+}
+
+/* -------------------------------------------------------------- set up, down */
+
+int cow_verify_init(void)
+{
+	int r;
+
+	check_cache = KMEM_CACHE(cow_check, 0);
+	if (!check_cache)
+		return -ENOMEM;
+	r = mempool_init_slab_pool(&check_pool, CHECK_RESERVE, check_cache);
+	if (r)
+		kmem_cache_destroy(check_cache);
+	return r;
+}
+
+void cow_verify_exit(void)
+{
+	mempool_exit(&check_pool);
+	kmem_cache_destroy(check_cache);
+}

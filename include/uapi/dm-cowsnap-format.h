@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * dm-cowsnap: the persistent store on disk
+ *
+ * Shared by the kernel module and the tools. Integers are little endian. A chunk
+ * is the unit of copying (a power of two of 512-byte sectors); a block is the unit
+ * in which metadata is written: the physical block of the store when it was made,
+ * 512 to 4096 bytes, never more than a chunk.
+ *
+ * The store is a row of segments. Each begins with a table, which describes the
+ * data chunks after it: slot i says what the i-th of them holds. So an entry needs
+ * no address, and what is where follows from the position alone: a store that
+ * grows gets more segments, and nothing is written for it.
+ *
+ *   chunk 0                                                    end of the device
+ *   +-------+-----------------+-------+-----------------+-------+-------- - -
+ *   | table | data …          | table | data …          | table | data …
+ *   +-------+-----------------+-------+-----------------+-------+-------- - -
+ *   |<------- segment 0 ----->|<------- segment 1 ----->|
+ *
+ *   table of segment 0 (block = 512)              (block = 4096)
+ *   +---------+---------+-------+-------+- -      +------------------+------------------+- -
+ *   | super A | super B | slots | slots | …       | super A  | slots | super B  | slots | …
+ *   +---------+---------+-------+-------+- -      +------------------+------------------+- -
+ *   0         512       1024                      0          512     4096       4608
+ *
+ * Table sizes: the segment that begins at chunk c has a table of
+ * c >> (10 + log2(chunk sectors)) chunks, at least one and at most 256 KiB; that of
+ * segment 0 is two blocks, in whole chunks. With 14 bytes a slot this stays below
+ * the 16 bytes a chunk, plus two chunks, that LVM gives a COW volume, at every size.
+ *
+ * Superblock, 512 bytes, twice          Slots of one block: header, then slots
+ *   offset size                            offset size
+ *     0     16  magic                        0     4  crc of all that follows
+ *    16      4  crc of the other 508         4     4  blocks: table blocks in use
+ *    20      4  version                      8     8  sequence of the commit
+ *    24      8  compat features             16     8  sequence known durable then
+ *    32      8  ro_compat features          24    14  slot, and so on:
+ *    40      8  incompat features                     0  4  crc of the data
+ *    48     16  uuid                                  4  4  chunk of origin, bits 0-31
+ *    64      8  sequence                              8  4  epoch, bits 0-31
+ *    72      4  block_bytes                          12  1  bits 0-3 chunk 32-35
+ *    76      4  chunk_sectors                               bits 4-6 kind, bit 7 fresh
+ *    80      8  origin_sectors                       13  1  epoch, bits 32-39
+ *    88      8  store_sectors
+ *    96      8  epoch                   Record of a snapshot, 32 bytes
+ *   104      8  durable                      0     2  id
+ *   112      4  blocks                       2     1  state
+ *   116      4  merge_id                     3     1  reserved
+ *   120      8  merge_chunk                  4     4  reserved
+ *   128      4  on_full                      8     8  epoch
+ *   132      4  wait_timeout                16     8  sectors
+ *   136      4  throttle                    24     8  time
+ *   140      4  low_water
+ *   144      4  copy_ahead              Block of records: header (crc, index,
+ *   148      4  copy_around                sequence, epoch), then records
+ *   152      8  damage_epoch
+ *   160      4  damaged_blocks
+ *   164     92  reserved
+ *   256    256  records 0 to 7
+ *
+ * Every crc is crc32c seeded with ~0, then the uuid, then the location: the sector
+ * of the store, 8 bytes. So what an earlier store left behind never counts.
+ *
+ * Commit. Slots and data are written in parallel; the slots added by a commit have
+ * the bit "fresh" until the block is next written. Commits are numbered, one is
+ * under way at a time, and each block it writes names its number and the last
+ * number known durable. With D the largest number that any block or superblock
+ * names durable, a fresh slot in a block of a later commit is believed only if its
+ * data has the right crc (or it has no data); everything else is believed, and a
+ * mismatch there is damage. A slot of kind private gets no crc: its data is durable
+ * before the slot is written, and changes in place.
+ *
+ * "blocks" is how many table blocks, counted over all tables, have been made ready:
+ * written empty and flushed before the superblock says so. Slots are only ever put into
+ * those; what stands beyond is garbage. A block below it with a wrong crc is
+ * damage, unless one flipped bit explains it: then it is read as if that had not been. If
+ * not, nobody knows which chunks it spoke of: snapshots up to damage_epoch answer with an
+ * error where their version is not known, and copies made from then on carry later
+ * epochs, so that they are not taken for what was lost.
+ *
+ * Snapshots. A slot (chunk C, epoch E) holds C for all snapshots with an epoch up to
+ * E and above the next older slot of C. Deleting a snapshot rewrites its record and
+ * nothing else: slots that no live epoch falls on are dead, and their chunks free. The
+ * first 8 records stand in the superblock, the others in chunks of their own, each
+ * announced by a slot of kind records whose chunk field says which it is: records
+ * 8 + chunk * (records in a chunk) and on. Epochs are never given out twice.
+ *
+ * Beyond one snapshot a store needs 32 bytes for each record after the eighth.
+ */
+#ifndef DM_COWSNAP_FORMAT_H
+#define DM_COWSNAP_FORMAT_H
+
+#include <linux/types.h>
+
+#ifndef __KERNEL__
+#include <assert.h>
+#endif
+
+#define COWSNAP_MAGIC		"dm-cowsnap store"	/* 16 bytes, no zero */
+#define COWSNAP_MAGIC_BYTES	16
+#define COWSNAP_FORMAT		1
+
+/* Features this version knows: none of any sort. */
+#define COWSNAP_COMPAT_KNOWN	0ULL
+#define COWSNAP_RO_COMPAT_KNOWN	0ULL
+#define COWSNAP_INCOMPAT_KNOWN	0ULL
+
+#define COWSNAP_MIN_BLOCK_BYTES	512U
+#define COWSNAP_MAX_BLOCK_BYTES	4096U
+#define COWSNAP_SUPER_BYTES	512U
+#define COWSNAP_SUPER_RECORDS	8U
+#define COWSNAP_MAX_SNAPSHOTS	65536U
+#define COWSNAP_MAX_CHUNK_SECTORS 16384U
+
+/* Most table blocks that one commit writes, and fewest that are made ready at a time. */
+#define COWSNAP_COMMIT_BLOCKS	64U
+
+/* Largest table, in sectors, unless one chunk is larger. */
+#define COWSNAP_MAX_TABLE_SECTORS 512U
+
+/* Bits of a chunk number and of an epoch. */
+#define COWSNAP_CHUNK_BITS	36U
+#define COWSNAP_EPOCH_BITS	40U
+
+/* merge_id when nothing is being merged. */
+#define COWSNAP_NO_MERGE	0xffffffffU
+
+enum cowsnap_slot_kind {
+	COWSNAP_SLOT_FREE = 0,		/* the chunk holds nothing */
+	COWSNAP_SLOT_COPIED = 1,	/* old data of the origin, with a crc */
+	COWSNAP_SLOT_ZERO = 2,		/* old data, all zero; the chunk is not written */
+	COWSNAP_SLOT_PRIVATE = 3,	/* written through the snapshot of that epoch */
+	COWSNAP_SLOT_PRIVATE_ZERO = 4,	/* zeroed through it; the chunk is not written */
+	COWSNAP_SLOT_RECORDS = 5,	/* records of snapshots */
+	COWSNAP_SLOT_KINDS,
+};
+
+enum cowsnap_record_state {
+	COWSNAP_RECORD_FREE = 0,
+	COWSNAP_RECORD_LIVE = 1,
+	COWSNAP_RECORD_OVERFLOWED = 2,	/* the store was full */
+	COWSNAP_RECORD_INVALID = 3,	/* an error cost it its contents */
+	COWSNAP_RECORD_DROPPED = 4,	/* given up to make room for newer ones */
+	COWSNAP_RECORD_MERGING = 5,	/* on its way back into the origin */
+	COWSNAP_RECORD_MERGED = 6,	/* there */
+	COWSNAP_RECORD_STATES,
+};
+
+enum cowsnap_on_full {
+	COWSNAP_FULL_INVALIDATE = 0,
+	COWSNAP_FULL_DROP_OLDEST = 1,
+	COWSNAP_FULL_WAIT = 2,
+	COWSNAP_FULL_POLICIES,
+};
+
+struct cowsnap_record {
+	__le16 id;
+	__u8 state;		/* enum cowsnap_record_state */
+	__u8 reserved1;
+	__le32 reserved2;
+	__le64 epoch;
+	__le64 sectors;		/* length of the snapshot */
+	__le64 time;		/* of creation, seconds since 1970 */
+};
+
+struct cowsnap_super {
+	__u8 magic[COWSNAP_MAGIC_BYTES];
+	__le32 crc;		/* of the 512 bytes with this field zero */
+	__le32 version;
+	__le64 compat;		/* unknown bits: go on */
+	__le64 ro_compat;	/* unknown bits: read only */
+	__le64 incompat;	/* unknown bits: refuse */
+	__u8 uuid[16];
+	__le64 sequence;	/* of the two copies the higher one counts */
+	__le32 block_bytes;
+	__le32 chunk_sectors;
+	__le64 origin_sectors;
+	__le64 store_sectors;	/* of the device when this was written */
+	__le64 epoch;		/* last one given out */
+	__le64 durable;		/* number of a commit known durable */
+	__le32 blocks;		/* table blocks made ready */
+	__le32 merge_id;
+	__le64 merge_chunk;	/* chunks of the origin below this are merged */
+	__le32 on_full;		/* enum cowsnap_on_full */
+	__le32 wait_timeout;	/* seconds */
+	__le32 throttle;	/* percent of time */
+	__le32 low_water;	/* percent used, 0: none */
+	__le32 copy_ahead;	/* KiB */
+	__le32 copy_around;	/* KiB */
+	__le64 damage_epoch;	/* snapshots up to here may lack entries, 0: none */
+	__le32 damaged_blocks;	/* table blocks that could not be read then */
+	__u8 reserved[92];
+	struct cowsnap_record record[COWSNAP_SUPER_RECORDS];
+};
+
+/* In front of the slots of a block, and of the records of one. */
+struct cowsnap_block_header {
+	__le32 crc;		/* of what follows in the block's area */
+	__le32 blocks;		/* table blocks in use; records: index of this block */
+	__le64 sequence;	/* of the commit that wrote it */
+	__le64 durable;		/* commit known durable then; records: last epoch given out */
+};
+
+struct cowsnap_slot {
+	__le32 crc;
+	__le32 chunk_low;
+	__le32 epoch_low;
+	__u8 chunk_high_kind;	/* bits 0-3, kind 4-6, fresh 7 */
+	__u8 epoch_high;
+} __attribute__((packed));
+
+static_assert(sizeof(struct cowsnap_record) == 32, "record");
+static_assert(sizeof(struct cowsnap_super) == COWSNAP_SUPER_BYTES, "superblock");
+static_assert(sizeof(struct cowsnap_block_header) == 24, "block header");
+static_assert(sizeof(struct cowsnap_slot) == 14, "slot");
+
+#define COWSNAP_SLOT_FRESH	0x80U
+
+/*
+ * ---------------------------------------------------------------------------
+ * Geometry: pure arithmetic, the same in kernel and tools
+ * ---------------------------------------------------------------------------
+ */
+
+/* One segment. Chunks are those of the store, intervals half open. */
+struct cowsnap_segment {
+	__u64 start;		/* first chunk: the table */
+	__u64 data;		/* first chunk that the table describes */
+	__u64 end;		/* of what it could describe: the next segment */
+	__u64 first_block;	/* number of its first table block over all segments */
+	__u32 blocks;		/* of its table */
+	__u32 slots;
+};
+
+/* Segments grow up to a point and are all alike from then on. */
+#define COWSNAP_EARLY_MAX	512
+
+struct cowsnap_geometry {
+	__u32 block_bytes;
+	__u32 chunk_sectors;
+	__u32 chunk_shift;	/* log2(chunk_sectors) */
+	__u32 chunk_blocks;	/* blocks in a chunk */
+	__u32 block_slots;	/* slots in a whole block */
+	__u32 super_slots;	/* slots in each of the first two */
+	__u32 nr_early;		/* the last of these is like all that follow */
+	struct cowsnap_segment early[COWSNAP_EARLY_MAX];
+};
+
+/* Bytes in front of the slots' header in table block @block. */
+static inline __u32 cowsnap_area_offset(__u64 block)
+{
+	return block < 2 ? COWSNAP_SUPER_BYTES : 0;
+}
+
+static inline __u32 cowsnap_block_slots(const struct cowsnap_geometry *g, __u64 block)
+{
+	return block < 2 ? g->super_slots : g->block_slots;
+}
+
+static inline __u32 cowsnap_slots_in_bytes(__u32 bytes)
+{
+	if (bytes < sizeof(struct cowsnap_block_header) + sizeof(struct cowsnap_slot))
+		return 0;
+	return (bytes - sizeof(struct cowsnap_block_header)) / sizeof(struct cowsnap_slot);
+}
+
+/* Records in a block of records. */
+static inline __u32 cowsnap_block_records(const struct cowsnap_geometry *g)
+{
+	return (g->block_bytes - sizeof(struct cowsnap_block_header)) /
+	       sizeof(struct cowsnap_record);
+}
+
+static inline __u32 cowsnap_max_table_chunks(const struct cowsnap_geometry *g)
+{
+	__u32 chunks = COWSNAP_MAX_TABLE_SECTORS >> g->chunk_shift;
+
+	return chunks ? chunks : 1;
+}
+
+static inline __u32 cowsnap_table_chunks(const struct cowsnap_geometry *g, __u64 start)
+{
+	__u64 chunks = start >> (10 + g->chunk_shift);
+	__u32 max = cowsnap_max_table_chunks(g);
+
+	if (!start)
+		return g->chunk_blocks >= 2 ? 1 : 2;
+	if (chunks > max)
+		return max;
+	return chunks ? chunks : 1;
+}
+
+/* The segment that begins at @start, with table blocks from number @first_block on. */
+static inline void cowsnap_make_segment(const struct cowsnap_geometry *g, __u64 start,
+					__u64 first_block, struct cowsnap_segment *seg)
+{
+	__u32 chunks = cowsnap_table_chunks(g, start);
+
+	seg->start = start;
+	seg->data = start + chunks;
+	seg->first_block = first_block;
+	seg->blocks = chunks * g->chunk_blocks;
+	seg->slots = seg->blocks * g->block_slots;
+	if (!start)
+		seg->slots -= 2 * (g->block_slots - g->super_slots);
+	seg->end = seg->data + seg->slots;
+}
+
+/* 0, or -1 if these are no sizes of a store. */
+static inline int cowsnap_geometry_init(struct cowsnap_geometry *g, __u32 block_bytes,
+					__u32 chunk_sectors)
+{
+	struct cowsnap_segment *seg = g->early;
+
+	if (block_bytes < COWSNAP_MIN_BLOCK_BYTES || block_bytes > COWSNAP_MAX_BLOCK_BYTES ||
+	    (block_bytes & (block_bytes - 1)) || !chunk_sectors ||
+	    chunk_sectors > COWSNAP_MAX_CHUNK_SECTORS ||
+	    (chunk_sectors & (chunk_sectors - 1)) || block_bytes > chunk_sectors * 512)
+		return -1;
+	g->block_bytes = block_bytes;
+	g->chunk_sectors = chunk_sectors;
+	for (g->chunk_shift = 0; 1U << g->chunk_shift < chunk_sectors; g->chunk_shift++)
+		;
+	g->chunk_blocks = chunk_sectors * 512 / block_bytes;
+	g->block_slots = cowsnap_slots_in_bytes(block_bytes);
+	g->super_slots = cowsnap_slots_in_bytes(block_bytes - COWSNAP_SUPER_BYTES);
+	cowsnap_make_segment(g, 0, 0, seg);
+	for (g->nr_early = 1; g->nr_early < COWSNAP_EARLY_MAX; g->nr_early++, seg++) {
+		cowsnap_make_segment(g, seg->end, seg->first_block + seg->blocks, seg + 1);
+		if (seg[1].start &&
+		    seg[1].data - seg[1].start == cowsnap_max_table_chunks(g)) {
+			g->nr_early++;
+			return 0;
+		}
+	}
+	return -1;
+}
+
+/* Segment number @index, from 0. Its end may lie beyond that of the device. */
+static inline void cowsnap_get_segment(const struct cowsnap_geometry *g, __u64 index,
+				       struct cowsnap_segment *seg)
+{
+	const struct cowsnap_segment *last = &g->early[g->nr_early - 1];
+	__u64 more;
+
+	if (index < g->nr_early) {
+		*seg = g->early[index];
+		return;
+	}
+	more = index - (g->nr_early - 1);
+	*seg = *last;
+	seg->start += more * (last->end - last->start);
+	seg->data += more * (last->end - last->start);
+	seg->end += more * (last->end - last->start);
+	seg->first_block += more * last->blocks;
+}
+
+/* Number of the segment that @chunk of the store lies in. */
+static inline __u64 cowsnap_find_segment(const struct cowsnap_geometry *g, __u64 chunk)
+{
+	const struct cowsnap_segment *last = &g->early[g->nr_early - 1];
+	__u32 low = 0, high = g->nr_early - 1;
+
+	if (chunk >= last->start)
+		return g->nr_early - 1 +
+		       (chunk - last->start) / (last->end - last->start);
+	while (low < high) {
+		__u32 mid = (low + high + 1) / 2;
+
+		if (g->early[mid].start <= chunk)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+/* Where in the segment's table slot number @slot stands. */
+static inline void cowsnap_find_slot(const struct cowsnap_geometry *g,
+				     const struct cowsnap_segment *seg, __u32 slot,
+				     __u32 *block, __u32 *index)
+{
+	if (!seg->start) {
+		__u32 first = 2 * g->super_slots;
+
+		if (slot < first) {
+			*block = slot / g->super_slots;
+			*index = slot % g->super_slots;
+			return;
+		}
+		*block = 2 + (slot - first) / g->block_slots;
+		*index = (slot - first) % g->block_slots;
+		return;
+	}
+	*block = slot / g->block_slots;
+	*index = slot % g->block_slots;
+}
+
+/* Number of the first slot of table block @block (counted within the segment). */
+static inline __u32 cowsnap_first_slot(const struct cowsnap_geometry *g,
+				       const struct cowsnap_segment *seg, __u32 block)
+{
+	if (seg->start)
+		return block * g->block_slots;
+	if (block < 2)
+		return block * g->super_slots;
+	return 2 * g->super_slots + (block - 2) * g->block_slots;
+}
+
+/* Sector of the store where table block @block of the segment stands. */
+static inline __u64 cowsnap_block_sector(const struct cowsnap_geometry *g,
+					 const struct cowsnap_segment *seg, __u32 block)
+{
+	return (seg->start << g->chunk_shift) + (__u64)block * (g->block_bytes / 512);
+}
+
+/* How many data chunks of the segment a device of @nr_chunks has. */
+static inline __u32 cowsnap_segment_room(const struct cowsnap_segment *seg, __u64 nr_chunks)
+{
+	if (nr_chunks <= seg->data)
+		return 0;
+	return nr_chunks >= seg->end ? seg->slots : nr_chunks - seg->data;
+}
+
+#endif

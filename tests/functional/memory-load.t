@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# An origin of 16 TiB costs no memory by itself, what is remembered of it no more than 16
+# bytes a chunk, and a store is opened with few, large reads.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+need_target zero
+TIB=2147483648	# in sectors
+COUNT=$(scaled 40000)
+
+plan 20
+
+# Zeroes that stay zeroes, but for a stretch in the middle.
+big_table()
+{
+	local real
+
+	real=$(sectors "$part")
+	printf '0 %d zero\n%d %d linear %s 0\n%d %d zero\n' \
+		$((8 * TIB)) $((8 * TIB)) "$real" "$part" \
+		$((8 * TIB + real)) $((8 * TIB - real))
+}
+
+# write_at_random WORDS... for fio
+write_at_random()
+{
+	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=64 \
+		--filename=/dev/mapper/o --allow_file_create=0 --norandommap \
+		--random_generator=tausworthe64 --io_size=$((COUNT * 4))k "$@" >"$TEST_TMP/fio.log" 2>&1 ||
+		{ cat "$TEST_TMP/fio.log" && false; }
+}
+
+# Number and sectors of the reads of the store's device so far.
+store_reads()
+{
+	local reads count
+
+	read -r reads _ count _ <"$(sysfs "$store")/stat"
+	echo "$reads $count"
+}
+
+bytes_each()
+{
+	echo $(($(key_of s memory) * 100 / $(key_of s exceptions)))
+}
+
+# try WORDS FIO_WORDS...: write, look, close, open, look.
+try()
+{
+	local words=$1 before after exceptions reads
+
+	shift
+	store=$(mkloop 512M)
+	fill_letter "$part" A
+	ok "$words: an origin of 16 TiB" dmcreate o "0 $((16 * TIB)) cowsnap-origin /dev/mapper/big"
+	ok "$words: a snapshot of it" snap_up s /dev/mapper/big "$store" P 8
+	ok "$words: takes next to no memory" [ "$(key_of s memory)" -le 4096 ]
+	ok "$words: it is written" write_at_random "$@"
+	put_letter /dev/mapper/o B $((8 * TIB * 512 + 4096)) 65536
+	exceptions=$(key_of s exceptions)
+	diag "$words: $exceptions exceptions in $(key_of s memory) bytes"
+	ok "$words: at most 16 bytes for each" [ "$(bytes_each)" -le 1600 ]
+	dmremove s
+	dmremove o
+	read -r before reads < <(store_reads)
+	ok "$words: it is opened" snap_up s /dev/mapper/big "$store" P 8
+	read -r after count < <(store_reads)
+	diag "$words: opened with $((after - before)) reads of $((count - reads)) sectors, $(key_of s memory) bytes"
+	is "$(key_of s exceptions)" "$exceptions" "$words: with all that there was"
+	ok "$words: at most 16 bytes for each" [ "$(bytes_each)" -le 1600 ]
+	# One for each segment; they are small at first, 256 KiB in the end.
+	ok "$words: a few large reads do it" [ $((after - before)) -le 130 ]
+	is "$(not_letter /dev/mapper/s A $((8 * TIB * 512)) "$(blockdev --getsize64 "$part")")" 0 \
+		"$words: it is right"
+	dmremove s
+}
+
+part=$(mkloop 4M)
+dmcreate big "$(big_table)"
+try "here and there" --size=16t
+try "in one place" --size=1g

@@ -1,0 +1,215 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# cowsnap-merge: the origin reads as the snapshot from the moment the table is resumed,
+# what is written meanwhile is kept, every other snapshot stays right, and an interrupted
+# merge goes on where it was.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+MIB=1048576
+SIZE=10
+
+plan 69
+
+merge_table()
+{
+	echo "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id $1"
+}
+
+# Half of it copied in places old and new.
+change()
+{
+	local round=$1
+
+	put /dev/mapper/o "$TEST_TMP/now" $((round * 2 * MIB)) $((MIB + 512)) \
+		$((round * 4096)) 4096 $((round * MIB + 12800)) 66048 \
+		$(((SIZE - 1) * MIB + round * 8192)) 4096 $((SIZE * MIB / 2)) $((round * 4096))
+}
+
+# Four snapshots, the second written to, the origin changing all along.
+all_up()
+{
+	local id
+
+	store=$(mkloop 32M)
+	fill "$base" "$TEST_TMP/now"
+	origin_up o "$base"
+	for id in 1 2 3 4; do
+		if ((id == 1)); then
+			snap_up s "$base" "$store" P 8 id 1 create
+		else
+			dmsetup message o 0 create "$id"
+		fi
+		cp "$TEST_TMP/now" "$TEST_TMP/old$id"
+		change "$id"
+	done
+	dmremove s
+	snap_up s "$base" "$store" P 8 id 2
+	put /dev/mapper/s "$TEST_TMP/old2" 0 4096 $((5 * MIB)) 65536 $((7 * MIB + 512)) 1024 \
+		$((SIZE * MIB / 2)) 4096
+	dmreload o "$(origin_table "$base" store "$store")"
+	dmremove s
+}
+
+# away NAME...: tables go, and the module.
+away()
+{
+	local name
+
+	for name; do
+		dmremove "$name"
+	done
+	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
+}
+
+# right WORDS ID...: these snapshots.
+right()
+{
+	local words=$1 id
+
+	shift
+	for id; do
+		snap_up s "$base" "$store" P 8 id "$id"
+		ok "$words: snapshot $id is right" same /dev/mapper/s "$TEST_TMP/old$id"
+		dmremove s
+	done
+}
+
+# What is left to be merged, in sectors.
+left_of()
+{
+	local used meta
+
+	read -r used meta _ < <(status "$1")
+	[[ $used =~ ^[0-9]+/ ]] || return
+	echo $((${used%%/*} - meta))
+}
+
+merged()
+{
+	[[ $(left_of o) = 0 ]]
+}
+
+part_is_merged()
+{
+	[[ $(left_of o) -lt $1 ]]
+}
+
+start_merge()
+{
+	dm suspend o && dmload o "$(merge_table "$1")" && dm resume o
+}
+
+# the_whole ID OTHERS...: one merge, as fast as it goes.
+the_whole()
+{
+	local id=$1
+
+	shift
+	all_up
+	ok "merging $id" start_merge "$id"
+	ok "merging $id: the origin reads as the snapshot at once" \
+		same /dev/mapper/o "$TEST_TMP/old$id"
+	put /dev/mapper/o "$TEST_TMP/old$id" 0 65536 $((9 * MIB)) 4096
+	ok "merging $id: it ends" wait_for 100 merged
+	ok "merging $id: the origin is right" same /dev/mapper/o "$TEST_TMP/old$id"
+	right "merging $id" "$@"
+	put /dev/mapper/o "$TEST_TMP/old$id" 4096 $MIB
+	dmreload o "$(origin_table "$base" store "$store")"
+	ok "merging $id: it is right under cowsnap-origin" same /dev/mapper/o "$TEST_TMP/old$id"
+	put /dev/mapper/o "$TEST_TMP/old$id" $((7 * MIB)) $((2 * MIB))
+	right "merging $id, protection goes on" "$@"
+	ok "merging $id: it is deleted" dm message o 0 delete "$id"
+	dmremove o
+	ok "merging $id: the device has it" same "$base" "$TEST_TMP/old$id"
+}
+
+base=$(mkloop ${SIZE}M)
+
+# ---- the oldest, one in the middle, the newest ----
+
+the_whole 1 2 4
+the_whole 2 1 3
+the_whole 4 1 3
+
+# ---- what can be done while it goes on, and what not ----
+
+all_up
+dm message o 0 set throttle 3
+start_merge 3
+ok "slowly: the origin reads as the snapshot" same /dev/mapper/o "$TEST_TMP/old3"
+fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-32k --iodepth=8 \
+	--filename=/dev/mapper/o --allow_file_create=0 --offset=5m --size=3m --io_size=3m \
+	--verify=crc32c --do_verify=1 --verify_fatal=1 >"$TEST_TMP/fio.log" 2>&1 &
+fio=$!
+put /dev/mapper/o "$TEST_TMP/old3" 512 512 $((9 * MIB)) $MIB $((3 * MIB)) 131072 4096 65536
+ok "slowly: it has not ended" [ "$(left_of o)" -gt 0 ]
+not_ok "slowly: no snapshot is made by message" dm message o 0 create 9
+not_ok "slowly: nor by a table" snap_up s "$base" "$store" P 8 id 9 create
+not_ok "slowly: what is merged cannot be opened" snap_up s "$base" "$store" P 8 id 3
+not_ok "slowly: nor deleted" dm message o 0 delete 3
+right "slowly" 1 4
+ok "slowly: suspended and resumed" dm suspend o
+dm resume o
+ok "slowly: fio read back what it wrote" wait "$fio"
+image /dev/mapper/o "$TEST_TMP/seen"
+# What fio wrote nobody else knows.
+dd if="$TEST_TMP/seen" of="$TEST_TMP/old3" bs=1M skip=5 seek=5 count=3 conv=notrunc status=none
+ok "slowly: the rest has what was written" cmp "$TEST_TMP/seen" "$TEST_TMP/old3"
+ok "slowly: another snapshot is deleted meanwhile" dm message o 0 delete 2
+dm message o 0 set throttle 100
+ok "slowly: it ends when it may" wait_for 100 merged
+ok "slowly: the origin is right" same /dev/mapper/o "$TEST_TMP/old3"
+right "slowly" 1 4
+dmreload o "$(origin_table "$base" store "$store")"
+ok "afterwards a snapshot is made" dm message o 0 create 9
+cp "$TEST_TMP/old3" "$TEST_TMP/old9"
+put /dev/mapper/o "$TEST_TMP/old3" 0 $MIB
+right "afterwards" 9 4
+not_ok "afterwards the merged one cannot be opened" snap_up s "$base" "$store" P 8 id 3
+dmremove o
+
+# ---- interrupted ----
+
+interrupt()
+{
+	all_up
+	dm message o 0 set throttle 3
+	start_merge 2
+	before=$(left_of o)
+	wait_for 30 part_is_merged "$before"
+	put /dev/mapper/o "$TEST_TMP/old2" 0 8192 $((5 * MIB)) 4096 $((9 * MIB)) 8192
+	isnt "$(left_of o)" 0 "$1: it is half way"
+	away o
+}
+
+finish()
+{
+	ok "$1: the origin reads as the snapshot" same /dev/mapper/o "$TEST_TMP/old2"
+	put /dev/mapper/o "$TEST_TMP/old2" 0 512 $((9 * MIB)) 4096
+	dm message o 0 set throttle 100
+}
+
+interrupt "interrupted"
+ok "interrupted: it goes on" dmcreate o "$(merge_table 2)"
+finish "interrupted"
+ok "interrupted: it ends" wait_for 100 merged
+ok "interrupted: the origin is right" same /dev/mapper/o "$TEST_TMP/old2"
+right "interrupted" 1 3
+dmremove o
+origin_up o "$base"
+ok "interrupted: a plain origin is right" same /dev/mapper/o "$TEST_TMP/old2"
+dmremove o
+
+interrupt "under cowsnap-origin"
+ok "under cowsnap-origin: it goes on" origin_up o "$base" store "$store"
+finish "under cowsnap-origin"
+dmreload o "$(merge_table 2)"
+ok "under cowsnap-origin: it ends" wait_for 100 merged
+dmremove o
+ok "under cowsnap-origin: the device has it" same "$base" "$TEST_TMP/old2"
+origin_up o "$base" store "$store"
+right "under cowsnap-origin" 1 3 4
+dmremove o

@@ -1,0 +1,131 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Whatever a power cut leaves of origin and store, at any moment: the store opens and is
+# clean, every snapshot made before is as it was, the origin is as a plain disk would be.
+#
+# COWSNAP_CUTS=N: N cuts in all, instead of a few for each point. COWSNAP_SEED repeats
+# the choices of a run; the recording of one that failed goes to $COWSNAP_OUT.
+
+. "$(dirname "$0")/common.sh"
+
+OPS=$(scaled 300)
+A_RECORDING=240	# cuts of one recording, where there are many
+
+scenarios=(
+	"origin and store on one device|"
+	"each on its own, with its own cache|--devices 2"
+	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2"
+	"a store that grows|--store 3072 --grow 8192"
+	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 6144"
+	"merges|--merge --devices 2"
+)
+
+# What takes longer.
+more=(
+	"merges, all on one device|--merge --snapshots 3"
+	"a store that drops the oldest|--drop --store 1280 --snapshots 6 --devices 2"
+)
+[[ -z ${COWSNAP_CUTS:-} ]] || scenarios+=("${more[@]}")
+
+need_target log-writes
+tracefs >/dev/null || skip_all "no traces of block I/O in this kernel"
+plan $((${#scenarios[@]} + 2))
+
+# The program is built beforehand where the checkout can be written, else here.
+cowcrash()
+{
+	local dir
+
+	for dir in "$(dirname "${COWSNAP_KO:-/none}")/tests/crash" "$TESTS_DIR/crash"; do
+		if [[ $dir/cowcrash -nt $TESTS_DIR/crash/crash.h ]]; then
+			echo "$dir/cowcrash"
+			return
+		fi
+	done
+	cp -r "$TESTS_DIR/crash" "$TEST_TMP/crash" &&
+		make -C "$TEST_TMP/crash" clean all >&2 && echo "$TEST_TMP/crash/cowcrash"
+}
+
+# The command that checks a store, if it runs here: a copy in memory, since starting it
+# from the share with the host takes longer than all it does.
+check_tool()
+{
+	local tool
+
+	for tool in "$TOOLS/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
+		if "$tool" --version >/dev/null 2>&1; then
+			cp "$tool" "$TEST_TMP/cowsnap" && echo "$TEST_TMP/cowsnap"
+			return
+		fi
+	done
+	return 1
+}
+
+# Whatever a run that failed has left.
+remove_devices()
+{
+	local name
+
+	for _ in 1 2 3 4; do
+		for name in $(dmsetup ls | sed -n 's/^\(cowcrash-[^\t]*\).*/\1/p' | sort -r); do
+			dmsetup resume "$name" 2>/dev/null
+			dmsetup remove --retry "$name" 2>/dev/null
+		done
+	done
+}
+
+# cut_once CUTS ARGS...: one recording.
+cut_once()
+{
+	local cuts=$1 rc=0
+
+	shift
+	"$COWCRASH" --ops "$OPS" --cuts "$cuts" --save "$TEST_TMP/recording" \
+		${TOOL:+--check "$TOOL"} ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" \
+		>"$TEST_TMP/log" 2>&1 || rc=$?
+	((rc == 0)) || remove_devices
+	return "$rc"
+}
+
+keep_recording()
+{
+	local file=${COWSNAP_OUT:-}/power-cut-$RANDOM.recording
+
+	[[ -d ${COWSNAP_OUT:-} && -s $TEST_TMP/recording ]] && cp "$TEST_TMP/recording" "$file" &&
+		diag "to repeat: cowcrash --load $file --cuts $1 --cut (as above)"
+}
+
+# cuts WORDS ARGS...: one point.
+cuts()
+{
+	local words=$1 rc=0 part left
+
+	shift
+	left=$(scaled 40)
+	[[ -z ${COWSNAP_CUTS:-} ]] || left=$((COWSNAP_CUTS / ${#scenarios[@]} + 1))
+	for (( ; left > 0 && rc == 0; left -= part)); do
+		part=$((left < A_RECORDING ? left : A_RECORDING))
+		cut_once "$part" "$@" || rc=$?
+		((rc)) || grep -E 'cuts,|events:' "$TEST_TMP/log" | sed 's/^# //' | diag
+	done
+	is "$rc" 0 "$words" && return
+	keep_recording "$part"
+	head -n 200 "$TEST_TMP/log" | sed 's/^# //' | diag
+	tail -n 3 "$TEST_TMP/log" | sed 's/^# //' | diag
+}
+
+COWCRASH=$(cowcrash 2>"$TEST_TMP/out") || bail_out "cowcrash does not build: $(<"$TEST_TMP/out")"
+if TOOL=$(check_tool); then
+	pass "cowsnap check looks at each store"
+else
+	skip "cowsnap check looks at each store" "no cowsnap command that runs here"
+fi
+
+for scenario in "${scenarios[@]}"; do
+	# shellcheck disable=SC2086  # words
+	cuts "${scenario%|*}" ${scenario#*|}
+done
+
+# The same devices, but flushes do nothing: if that is not noticed, nothing is.
+not_ok "a device that lies is found out" cut_once 60 --lie flush

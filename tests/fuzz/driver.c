@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Where there is no libFuzzer: make stores up, damage them, and show them the target. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "make.h"
+#include "mutate.h"
+#include "target.h"
+
+#define IMAGE_BYTES	(192 << 10)
+
+/* One store is good for so many cases. */
+#define CASES_A_STORE	16
+
+static const char usage[] =
+	"Usage: fuzz [-s SEED] [-k CASE] [-v] COUNT\n"
+	"Show COUNT damaged stores to the tools. The same SEED gives the same stores;\n"
+	"-k goes straight to one case, -v says what was done to it.\n";
+
+static u64 seed, current;
+
+static void tell_seed(int number)
+{
+	char text[120];
+	int len = snprintf(text, sizeof(text), "fuzz: to repeat: fuzz -s %llu -k %llu -v 1\n",
+			   (unsigned long long)seed, (unsigned long long)current);
+
+	if (write(STDERR_FILENO, text, len) < 0)
+		_exit(2);
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static void print(const char *text)
+{
+	printf("  %s\n", text);
+}
+
+struct fuzz {
+	u8 store[IMAGE_BYTES];
+	u8 image[IMAGE_BYTES];
+	size_t bytes;
+	struct make_options made;
+	u64 of;		/* cases this store is for, all ones: none */
+};
+
+static void new_store(struct fuzz *f, u64 group)
+{
+	struct rng r = { .state = seed ^ group * 0x2545f4914f6cdd1dULL };
+
+	if (f->of == group)
+		return;
+	do {
+		memset(f->store, 0, sizeof(f->store));
+		f->bytes = make_random_options(&r, sizeof(f->store), &f->made);
+	} while (!make_store(&f->made, f->store, f->bytes));
+	f->of = group;
+}
+
+static void run_case(struct fuzz *f, bool verbose)
+{
+	struct rng r = { .state = seed + current * 0x9e3779b97f4a7c15ULL };
+	size_t bytes;
+	u64 n;
+	bool disk;
+
+	new_store(f, current / CASES_A_STORE);
+	memcpy(f->image, f->store, f->bytes);
+	bytes = f->bytes;
+	disk = rng_next(&r) & 1;
+	n = rng_below(&r, 3) ? 1 : rng_below(&r, 6);
+	if (verbose)
+		printf("case %llu: %zu bytes, blocks of %u, chunks of %u sectors\n",
+		       (unsigned long long)current, bytes, f->made.block_bytes,
+		       f->made.chunk_sectors);
+	while (n--)
+		bytes = (disk ? mutate_as_disk : mutate)(&r, f->image, bytes,
+							 verbose ? print : NULL);
+	/* Data of a commit that did not end is as well lost as never written. */
+	if (disk && !f->made.unfinished)
+		target_keeps_views(f->store, f->bytes, f->image, bytes);
+	LLVMFuzzerTestOneInput(f->image, bytes);
+}
+
+static int bad_usage(void)
+{
+	fputs(usage, stderr);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	static struct fuzz f = { .of = ~0ULL };
+	const struct target_counts *c = &target_counts;
+	bool verbose = false;
+	u64 end;
+	int opt;
+
+	seed = time(NULL);
+	while ((opt = getopt(argc, argv, "s:k:v")) != -1) {
+		if (opt == 's')
+			seed = strtoull(optarg, NULL, 0);
+		else if (opt == 'k')
+			current = strtoull(optarg, NULL, 0);
+		else if (opt == 'v')
+			verbose = true;
+		else
+			return bad_usage();
+	}
+	if (optind != argc - 1)
+		return bad_usage();
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	signal(SIGABRT, tell_seed);
+	end = current + strtoull(argv[optind], NULL, 0);
+	printf("fuzz: seed %llu\n", (unsigned long long)seed);
+	for (; current < end; current++)
+		run_case(&f, verbose);
+	printf("fuzz: %lu refused, %lu clean, %lu repaired, %lu with data left, %lu not repaired\n",
+	       c->refused, c->clean, c->repaired, c->left, c->failed);
+	return 0;
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A store that is whole, made up from a seed: as the kernel would leave it, with
+ * several versions of chunks, private and dead ones, tombstones, and more
+ * snapshots than the superblock holds.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "make.h"
+
+#define SECTOR 512
+
+struct maker {
+	const struct make_options *o;
+	struct image im;
+	struct rng rng;
+	u64 next;		/* first place not used */
+	u64 epoch;
+	u64 chunks;	/* of the origin */
+	u8 *live;		/* by epoch: */
+	u64 sequence;
+};
+
+static u64 take_place(struct maker *m)
+{
+	while (m->next < image_chunks(&m->im) && !image_is_data(&m->im, m->next))
+		m->next++;
+	return m->next < image_chunks(&m->im) ? m->next++ : 0;
+}
+
+static bool put_slot(struct maker *m, u64 place, u8 kind, u64 chunk,
+		     u64 epoch, u32 crc)
+{
+	u64 nr;
+	struct cowsnap_slot *slot = image_slot(&m->im, place, &nr);
+
+	if (!slot)
+		return false;
+	slot->crc = htole32(crc);
+	slot->chunk_low = htole32((u32)chunk);
+	slot->epoch_low = htole32((u32)epoch);
+	slot->chunk_high_kind = (chunk >> 32 & 0xf) | kind << 4;
+	slot->epoch_high = epoch >> 32;
+	if (nr >= m->im.blocks)
+		m->im.blocks = nr + 1;
+	return true;
+}
+
+/* Content that differs between chunks, and is quick to make. */
+static void fill_chunk(struct maker *m, u64 place)
+{
+	u64 *at = (u64 *)(m->im.data + (place << m->im.geo.chunk_shift) * SECTOR);
+	u64 value = rng_next(&m->rng);
+	size_t i;
+
+	for (i = 0; i < m->im.geo.chunk_sectors * (SECTOR / 8); i++)
+		at[i] = value + i;
+}
+
+/* ---- records ---- */
+
+static void fill_record(struct maker *m, u32 id, struct cowsnap_record *rec)
+{
+	u8 state = COWSNAP_RECORD_LIVE;
+
+	if (!m->o->plain && !rng_below(&m->rng, 4))
+		state = COWSNAP_RECORD_OVERFLOWED + rng_below(&m->rng, 3);
+	rec->id = htole16(id);
+	rec->state = state;
+	rec->epoch = htole64(id + 1);
+	rec->sectors = htole64(m->o->origin_sectors);
+	rec->time = htole64(1700000000 + id);
+	m->live[id + 1] = state == COWSNAP_RECORD_LIVE;
+}
+
+static bool fill_records_chunk(struct maker *m, u64 number, u32 first)
+{
+	u32 per = cowsnap_block_records(&m->im.geo), block, i;
+	u64 place = take_place(m);
+	size_t offset = (place << m->im.geo.chunk_shift) * SECTOR;
+	struct cowsnap_block_header *header;
+
+	if (!place || !put_slot(m, place, COWSNAP_SLOT_RECORDS, number, 0, 0))
+		return false;
+	for (block = 0; block < m->im.geo.chunk_blocks; block++) {
+		header = (void *)(m->im.data + offset + block * m->im.geo.block_bytes);
+		header->blocks = htole32(block);
+		header->sequence = htole64(1 + rng_below(&m->rng, 9));
+		header->durable = htole64(m->epoch);
+		for (i = 0; i < per && first + block * per + i < m->o->snapshots; i++)
+			fill_record(m, first + block * per + i,
+				    (struct cowsnap_record *)(header + 1) + i);
+		image_seal_records(&m->im, offset + block * m->im.geo.block_bytes);
+	}
+	return true;
+}
+
+static bool fill_records(struct maker *m)
+{
+	u32 per = cowsnap_block_records(&m->im.geo) * m->im.geo.chunk_blocks;
+	u32 id, number = 0;
+
+	for (id = 0; id < m->o->snapshots && id < COWSNAP_SUPER_RECORDS; id++)
+		fill_record(m, id, &image_super(&m->im, 0)->record[id]);
+	for (; id < m->o->snapshots; id += per)
+		if (!fill_records_chunk(m, number++, id))
+			return false;
+	return true;
+}
+
+/* ---- exceptions ---- */
+
+static bool add_version(struct maker *m, u64 chunk, u64 epoch, u8 kind)
+{
+	u64 place = take_place(m);
+	u32 crc = 0;
+
+	if (!place)
+		return false;
+	if (kind == COWSNAP_SLOT_COPIED || kind == COWSNAP_SLOT_PRIVATE)
+		fill_chunk(m, place);
+	if (kind == COWSNAP_SLOT_COPIED)
+		crc = image_data_crc(&m->im, place);
+	return put_slot(m, place, kind, chunk, epoch, crc);
+}
+
+/* One to three versions of a chunk, ever newer; now and then a private one. */
+static u64 add_chunk(struct maker *m, u64 chunk)
+{
+	u64 epoch = 1 + rng_below(&m->rng, m->epoch), nr = 0;
+	u64 versions = m->o->plain ? 1 : 1 + rng_below(&m->rng, 3);
+	u8 kind;
+
+	for (; epoch <= m->epoch && nr < versions; nr++) {
+		kind = m->o->plain || rng_below(&m->rng, 6) ? COWSNAP_SLOT_COPIED :
+		       COWSNAP_SLOT_ZERO;
+		if (!add_version(m, chunk, epoch, kind))
+			return nr;
+		epoch += 1 + rng_below(&m->rng, m->epoch);
+	}
+	if (!m->o->plain && !rng_below(&m->rng, 5))
+		nr += add_version(m, chunk, 1 + rng_below(&m->rng, m->epoch),
+				  COWSNAP_SLOT_PRIVATE + rng_below(&m->rng, 2));
+	return nr;
+}
+
+static void add_exceptions(struct maker *m)
+{
+	u64 chunk = 0, done = 0, n;
+	u64 step = m->chunks / (m->o->exceptions + 1);
+
+	while (done < m->o->exceptions && chunk < m->chunks) {
+		n = add_chunk(m, chunk);
+		if (!n)
+			break;
+		done += n;
+		chunk += step > 1 ? 1 + rng_below(&m->rng, 2 * step - 1) : 1;
+	}
+}
+
+/* ---- the whole ---- */
+
+static void seal_blocks(struct maker *m)
+{
+	struct cowsnap_block_header *header;
+	u64 nr;
+
+	for (nr = 0; nr < m->im.blocks; nr++) {
+		header = image_block_header(&m->im, nr);
+		if (!header)
+			continue;
+		header->blocks = htole32(m->im.blocks);
+		header->sequence = htole64(1 + rng_below(&m->rng, m->sequence));
+		header->durable = htole64(le64toh(header->sequence) - 1);
+		image_seal_block(&m->im, nr);
+	}
+}
+
+static bool is_copied(const struct cowsnap_slot *slot)
+{
+	return (slot->chunk_high_kind >> 4 & 7) == COWSNAP_SLOT_COPIED;
+}
+
+/* The slots of a block become those of a commit of which some data never arrived. */
+static bool unfinish_block(struct maker *m, u64 nr)
+{
+	struct cowsnap_block_header *header = image_block_header(&m->im, nr);
+	struct cowsnap_slot *slot;
+	bool any = false;
+	u64 i;
+
+	if (!header)
+		return false;
+	slot = (struct cowsnap_slot *)(header + 1);
+	for (i = 0; i < cowsnap_block_slots(&m->im.geo, nr); i++, slot++) {
+		if (!is_copied(slot))
+			continue;
+		slot->chunk_high_kind |= COWSNAP_SLOT_FRESH;
+		if (!any || rng_below(&m->rng, 2))
+			slot->crc ^= htole32(1 + (u32)rng_below(&m->rng, 1 << 30));
+		any = true;
+	}
+	if (!any)
+		return false;
+	header->sequence = htole64(m->sequence + 1);
+	header->durable = htole64(m->sequence);
+	image_seal_block(&m->im, nr);
+	return true;
+}
+
+/* The last blocks of all are ready, but empty. */
+static void leave_unfinished(struct maker *m)
+{
+	u64 nr = m->im.blocks;
+
+	while (nr && !unfinish_block(m, nr - 1))
+		nr--;
+}
+
+static void fill_super(struct maker *m)
+{
+	struct cowsnap_super *super = image_super(&m->im, 0);
+
+	memcpy(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
+	super->version = htole32(COWSNAP_FORMAT);
+	memcpy(super->uuid, m->im.uuid, sizeof(super->uuid));
+	super->sequence = htole64(1 + rng_below(&m->rng, 1000));
+	super->block_bytes = htole32(m->o->block_bytes);
+	super->chunk_sectors = htole32(m->o->chunk_sectors);
+	super->origin_sectors = htole64(m->o->origin_sectors);
+	super->store_sectors = htole64(m->im.bytes / SECTOR);
+	super->epoch = htole64(m->epoch);
+	super->durable = htole64(m->sequence);
+	super->blocks = htole32(m->im.blocks);
+	super->merge_id = htole32(COWSNAP_NO_MERGE);
+	super->wait_timeout = htole32(60);
+	super->throttle = htole32(100);
+	image_seal_super(&m->im, 0);
+	*image_super(&m->im, 1) = *super;
+	image_seal_super(&m->im, 1);
+}
+
+/* Some blocks are ready and empty, as the kernel makes them. */
+static void make_ready(struct maker *m)
+{
+	u64 more = rng_below(&m->rng, 8), end;
+
+	for (end = m->im.blocks + more; m->im.blocks < end; m->im.blocks++)
+		if (image_block_offset(&m->im, m->im.blocks) + m->im.geo.block_bytes >
+		    m->im.bytes)
+			break;
+}
+
+bool make_store(const struct make_options *o, u8 *data, size_t bytes)
+{
+	struct maker m = { .o = o, .rng.state = o->seed, .sequence = 20 };
+	size_t i;
+	bool r;
+
+	if (cowsnap_geometry_init(&m.im.geo, o->block_bytes, o->chunk_sectors))
+		return false;
+	m.im.data = data;
+	m.im.bytes = bytes;
+	m.im.blocks = 2;
+	m.chunks = (o->origin_sectors + o->chunk_sectors - 1) / o->chunk_sectors;
+	m.epoch = o->snapshots + (o->plain ? 0 : rng_below(&m.rng, 3));
+	for (i = 0; i < sizeof(m.im.uuid); i++)
+		m.im.uuid[i] = rng_next(&m.rng);
+	if (image_chunks(&m.im) < m.im.geo.early[0].data + 1)
+		return false;
+	m.live = calloc(1, m.epoch + 2);
+	r = m.live && fill_records(&m);
+	if (r && m.epoch)
+		add_exceptions(&m);
+	if (r) {
+		make_ready(&m);
+		seal_blocks(&m);
+		fill_super(&m);
+		if (o->unfinished)
+			leave_unfinished(&m);
+	}
+	free(m.live);
+	return r;
+}
+
+size_t make_random_options(struct rng *r, size_t bytes, struct make_options *o)
+{
+	memset(o, 0, sizeof(*o));
+	o->seed = rng_next(r);
+	o->chunk_sectors = 1U << rng_below(r, 6);
+	do {
+		o->block_bytes = 512U << rng_below(r, 4);
+	} while (o->block_bytes > o->chunk_sectors * SECTOR);
+	bytes -= rng_below(r, bytes * 3 / 4);
+	o->origin_sectors = 1 + rng_below(r, 4 * bytes / SECTOR);
+	o->snapshots = rng_below(r, 4) ? rng_below(r, 9) : rng_below(r, 60);
+	o->exceptions = rng_below(r, bytes / SECTOR / o->chunk_sectors);
+	o->unfinished = !rng_below(r, 3);
+	return bytes / SECTOR * SECTOR;
+}

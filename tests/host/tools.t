@@ -1,0 +1,418 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# cowsnap check, dump, restore and repair do what cowsnap(8) says: on stores of all
+# sizes, whole and damaged, cut off, of somebody else, and in use. No module is needed.
+
+set -uo pipefail
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+count=0
+cleanup=()
+
+finish()
+{
+	local i
+
+	for ((i = ${#cleanup[@]} - 1; i >= 0; i--)); do
+		eval "${cleanup[i]}" 2>/dev/null
+	done
+	rm -rf "$work"
+}
+trap finish EXIT
+
+point()
+{
+	local result=$1
+
+	count=$((count + 1))
+	printf '%s %d - %s\n' "$result" "$count" "$2"
+	[[ $result == ok ]] || sed 's/^/# /' "$work/out"
+}
+
+skip()
+{
+	count=$((count + 1))
+	printf 'ok %d - %s # SKIP %s\n' "$count" "$1" "$2"
+}
+
+# ends STATUS DESC COMMAND...: passes if COMMAND ends with that status.
+ends()
+{
+	local want=$1 desc=$2 rc=0
+
+	shift 2
+	"$@" >"$work/out" 2>&1 || rc=$?
+	if ((rc == want)); then
+		point ok "$desc"
+	else
+		echo "status $rc, not $want, from: $*" >>"$work/out"
+		point 'not ok' "$desc"
+	fi
+}
+
+ok()
+{
+	ends 0 "$@"
+}
+
+# says REGEX DESC: passes if the last command said so.
+says()
+{
+	if grep -qE -- "$1" "$work/out"; then
+		point ok "$2"
+	else
+		point 'not ok' "$2"
+	fi
+}
+
+cowsnap()
+{
+	"$work/tools/cowsnap" "$@"
+}
+
+mkstore()
+{
+	"$work/tests/fuzz/mkstore" "$@"
+}
+
+# smash FILE BYTE [COUNT]: other bytes than there were.
+smash()
+{
+	local file=$1 at=$2 n=${3:-64}
+
+	dd if="$file" bs=1 skip="$at" count="$n" status=none | tr '\0-\377' '\1-\377\0' |
+		dd of="$file" bs=1 seek="$at" conv=notrunc status=none
+}
+
+# flip FILE BYTE: one bit.
+flip()
+{
+	local byte
+
+	byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+	# shellcheck disable=SC2059  # the format is the byte
+	printf "\\$(printf %o $((byte ^ 4)))" |
+		dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+# whole: a new copy of the store $work/whole to be damaged.
+whole()
+{
+	cp --sparse=always "$work/whole" "$work/s"
+}
+
+dumps_are_alike()
+{
+	diff <(cowsnap dump "$1" | grep -v sequence) <(cowsnap dump "$2" | grep -v sequence)
+}
+
+# Built in a copy, so that the checkout stays as it is.
+if ! echo '#include <blkid/blkid.h>' | cc -E - >/dev/null 2>&1; then
+	echo "1..0 # SKIP no libblkid-dev"
+	exit
+fi
+mkdir -p "$work/tests"
+cp -r "$top/tools" "$top/include" "$work/"
+cp -r "$top/tests/fuzz" "$work/tests/"
+make -C "$work/tools" clean >/dev/null
+ok "the tools can be built, without a warning" make -C "$work/tools"
+ok "so can what makes and damages stores" make -C "$work/tests/fuzz" -B mkstore cowmutate
+
+# ---- the checksum ---------------------------------------------------------------
+
+cat >"$work/crc.c" <<'END'
+#include <stdio.h>
+#include "tools/crc32c.h"
+int main(void)
+{
+	const uint8_t uuid[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+
+	printf("%08x %08x\n", ~crc32c(~0U, "123456789", 9), crc32c_seed(uuid, 0x123456789ab));
+}
+END
+cc -I"$work" -o "$work/crc" "$work/crc.c" "$work/tools/crc32c.c"
+# Worked out bit by bit, elsewhere.
+ok "crc32c is that of RFC 3720, its seed that of the format" \
+	test "$("$work/crc")" = "e3069283 b0dd84e9"
+
+# ---- the command line ------------------------------------------------------------
+
+version=$(sed -n 's/^#define COWSNAP_VERSION[[:space:]]*"\(.*\)"/\1/p' "$top/include/dm-cowsnap.h")
+ok "--version is that of the module" test "$(cowsnap --version)" = "cowsnap $version"
+ok "--help" cowsnap --help
+ends 2 "no command is wrong usage" cowsnap
+ends 2 "so is an option of another command" cowsnap check --json "$work/x"
+ends 2 "so is no store" cowsnap check
+ends 2 "a file that is not there" cowsnap check "$work/none"
+says 'none: No such file' "  says so"
+missing=$(for word in $(cowsnap --help | grep -oE -- '--[a-z]+(-[a-z]+)?' | sort -u); do
+	grep -qF -- "${word//-/\\-}" "$top/tools/cowsnap.8" || echo "manual: $word"
+	grep -qF -- "$word" "$top/tools/cowsnap.bash-completion" || echo "completion: $word"
+done)
+ok "the manual and the completion know every option" test -z "$missing"
+
+# ---- all sizes: check, dump and restore -------------------------------------------
+
+seed=0
+for block in 512 1024 2048 4096; do
+	for chunk in 1 8 64 1024; do
+		((block <= chunk * 512)) || continue
+		name="blocks of $block, chunks of $chunk"
+		bytes=$((chunk * 512 * 40 + 1048576))
+		seed=$((seed + 1))
+		ok "$name: a store" mkstore --block "$block" --chunk "$chunk" --seed "$seed" \
+			--bytes "$bytes" --snapshots $((seed * 5)) --exceptions 30 \
+			--origin $((chunk * 1000 + 1)) "$work/a"
+		ok "$name: is clean" cowsnap check "$work/a"
+		cowsnap dump "$work/a" >"$work/text" && cowsnap dump --json "$work/a" >"$work/json"
+		for form in text json; do
+			truncate -s 0 "$work/b" && truncate -s "$bytes" "$work/b"
+			ok "$name: restored from $form" cowsnap restore -i "$work/$form" \
+				--data-from "$work/a" "$work/b"
+			ok "$name: clean" cowsnap check "$work/b"
+			ok "$name: the same" dumps_are_alike "$work/a" "$work/b"
+		done
+	done
+done
+ok "the JSON is JSON" sh -c "jq -e '.exceptions | length > 0' <$work/json"
+
+# ---- damage ------------------------------------------------------------------------
+
+# Block 2 and the data chunks have places that follow from the sizes.
+mkstore --block 4096 --chunk 16 --plain --snapshots 30 --exceptions 600 --bytes 16M \
+	"$work/whole" 2>/dev/null ||
+	mkstore --block 4096 --chunk 16 --plain --snapshots 30 --exceptions 600 \
+		--bytes $((16 << 20)) "$work/whole"
+place=$(cowsnap dump "$work/whole" | sed -n '0,/^exception/s/.* place \([0-9]*\) .*/\1/p')
+records=$(cowsnap dump "$work/whole" | sed -n 's/^records .* place //p')
+table=$(cowsnap dump --json "$work/whole" | jq '[.exceptions[].place] | max')
+((place && records && table > 520)) || echo "Bail out! the store is not as expected"
+
+whole
+ok "a whole store" cowsnap check "$work/s"
+says ': clean, 30 snapshots, 600 chunks' "  is called clean"
+ok "repair finds nothing to do" cowsnap repair "$work/s"
+ok "  and does nothing" cmp "$work/s" "$work/whole"
+ok "check -q" cowsnap check -q "$work/s"
+ok "  says nothing" test ! -s "$work/out"
+
+for copy in A B; do
+	whole
+	[[ $copy == A ]] && at=100 || at=4196
+	smash "$work/s" "$at" 3
+	ends 1 "superblock $copy damaged: found" cowsnap check "$work/s"
+	says "superblock $copy .*run cowsnap repair" "  named, with the remedy"
+	ends 1 "  repair -n says what it would do" cowsnap repair -n "$work/s"
+	says "superblock $copy: written anew" "  namely this"
+	ends 1 "  and has not done it" cowsnap check "$work/s"
+	ends 1 "  repaired" cowsnap repair "$work/s"
+	ok "  clean" cowsnap check "$work/s"
+	ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+done
+smash "$work/s" 100 3
+smash "$work/s" 4196 3
+ends 2 "both superblocks damaged: repair cannot" cowsnap repair "$work/s"
+says 'cowsnap restore' "  and says what can"
+cowsnap dump "$work/whole" >"$work/text"
+ok "  a dump does" cowsnap restore -i "$work/text" "$work/s"
+ok "  clean" cowsnap check "$work/s"
+
+whole
+flip "$work/s" 600
+ends 1 "one bit of a table: found" cowsnap check "$work/s"
+says 'table block 0 .*one bit is wrong' "  as such"
+ends 1 "  repaired" cowsnap repair "$work/s"
+ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+ok "  clean" cowsnap check "$work/s"
+
+whole
+smash "$work/s" 600
+ends 1 "a table block: found" cowsnap check "$work/s"
+says 'table block 0 \(sector 0\): wrong checksum.*invalid' "  named, with the remedy"
+ends 1 "  dump gives what is valid" cowsnap dump "$work/s"
+cowsnap dump "$work/s" >"$work/partial" 2>/dev/null
+ok "  and says that it is not all" grep -q '^lost_epoch [1-9]' "$work/partial"
+ends 1 "  repaired" cowsnap repair "$work/s"
+says 'snapshot 29 becomes invalid' "  the snapshots are given up"
+ok "  clean" cowsnap check -v "$work/s"
+says 'clean, 0 snapshots' "  none is alive"
+truncate -s 0 "$work/b" && truncate -s $((16 << 20)) "$work/b"
+ends 1 "  restore from such a dump" cowsnap restore -i "$work/partial" "$work/b"
+says 'snapshot 7 becomes invalid' "  gives them up as well"
+
+whole
+smash "$work/s" $((place * 8192 + 5000)) 1
+ends 1 "data: found" cowsnap check "$work/s"
+says "copied chunk [0-9]+ of snapshots .*sector $((place * 16))" "  named, with its snapshots"
+ok "  not with --no-data" cowsnap check --no-data "$work/s"
+ends 2 "  repair cannot make it whole" cowsnap repair "$work/s"
+says 'reads of it fail' "  and says so"
+ends 1 "  --invalidate gives the snapshots up" cowsnap repair --invalidate "$work/s"
+ok "  clean" cowsnap check -v "$work/s"
+says 'clean, ([1-9]|1[0-9]|2[0-9]) snapshots' "  the others live on"
+
+whole
+smash "$work/s" $((records * 8192 + 100))
+ends 1 "records: found" cowsnap check "$work/s"
+says 'block 0 of records chunk 0' "  named"
+ends 1 "  repaired" cowsnap repair "$work/s"
+ok "  clean" cowsnap check "$work/s"
+says 'clean, 8 snapshots' "  those of the superblock live on"
+
+# The slot of the records is in the block that is lost.
+whole
+cowsnap dump "$work/whole" | grep -c '^snapshot' >"$work/before"
+smash "$work/s" 600
+cowsnap repair "$work/s" >/dev/null
+ok "records whose slot is lost are found again" \
+	test "$(cowsnap dump "$work/s" | grep -c '^snapshot')" = "$(<"$work/before")"
+
+# ---- cut off -------------------------------------------------------------------------
+
+whole
+truncate -s $((table * 8192)) "$work/s"
+ends 1 "a store cut off: found" cowsnap check "$work/s"
+says 'beyond the device; make it as long' "  named, with the remedy"
+ends 1 "  repaired" cowsnap repair "$work/s"
+ok "  clean" cowsnap check "$work/s"
+truncate -s 5000 "$work/s"
+ends 2 "cut off in its first chunks" cowsnap check "$work/s"
+says 'too short' "  it is no store any more"
+
+# ---- unfinished ------------------------------------------------------------------------
+
+mkstore --unfinished --seed 4 "$work/u"
+cp "$work/u" "$work/u2"
+ok "a commit that did not end is no damage" cowsnap check "$work/u"
+says 'a commit had not ended; [0-9]+ slots' "  but mentioned"
+ok "  nothing to repair" cowsnap repair "$work/u"
+ok "  nothing done" cmp "$work/u" "$work/u2"
+
+# ---- somebody else's ---------------------------------------------------------------------
+
+truncate -s 4M "$work/f"
+ends 2 "zeros are no store" cowsnap check "$work/f"
+says 'no store yet' "  yet"
+printf 'SnAp\1\0\0\0\1\0\0\0\10\0\0\0' | dd of="$work/f" conv=notrunc status=none
+for command in "check" "repair" "dump" "restore -i $work/text"; do
+	# shellcheck disable=SC2086  # several words
+	ends 2 "$command: not on a COW device of dm-snapshot" cowsnap $command "$work/f"
+	says 'dm-snapshot' "  which it names"
+done
+if command -v mkfs.ext4 >/dev/null; then
+	rm "$work/f"
+	truncate -s 4M "$work/f" && mkfs.ext4 -q "$work/f"
+	cp "$work/f" "$work/f2"
+	ends 2 "restore: not over a filesystem" cowsnap restore -i "$work/text" "$work/f"
+	says 'holds ext4' "  which it names"
+	ok "  it is as it was" cmp "$work/f" "$work/f2"
+else
+	skip "restore: not over a filesystem" "no mkfs.ext4"
+fi
+mkstore --seed 9 "$work/other"
+ends 2 "restore: not over another store" cowsnap restore -i "$work/text" "$work/other"
+says '-f overwrites' "  unless told to"
+
+# ---- dumps that cannot be ------------------------------------------------------------------
+
+# refused DESC SED-SCRIPT: the dump, changed so, is refused, and nothing is written.
+refused()
+{
+	local why=$3
+
+	whole
+	sed -E "$2" "$work/text" >"$work/bad"
+	ends 2 "a dump $1: refused" cowsnap restore -i "$work/bad" "$work/s"
+	says "$why" "  for that reason"
+	ok "  nothing is written" cmp "$work/s" "$work/whole"
+}
+
+refused "with a place in a table" '0,/ place [0-9]+ /s// place 0 /' 'place 0 is none'
+refused "with a place beyond" '0,/ place [0-9]+ /s// place 99999999999 /' 'is none for data'
+refused "with a place twice" "s/ place $((place + 1)) / place $place /
+	/^exception/s/ count [0-9]+/ count 1/;s/(crc .{8}).*/\1/;s/ place [0-9]+ / place $place /" twice
+refused "with a chunk beyond the origin" '0,/ chunk [0-9]+ /s// chunk 1099511627776 /' 'beyond the origin'
+refused "with an epoch never given out" '/^exception/s/ epoch [0-9]+ / epoch 4000 /' 'never given out'
+refused "with a run that is too long" '0,/ count [0-9]+ /s// count 4000000000 /' 'incomplete or wrong'
+refused "with a crc that is none" '0,/ crc .{4}/s// crc xxxx/' 'digits'
+refused "with a number twice" 's/^snapshot id 1 /snapshot id 2 /' 'snapshot 2'
+refused "with sizes that cannot be" 's/^block_bytes .*/block_bytes 700/' 'cannot be'
+refused "with a word nobody knows" 's/^throttle/thrott1e/' 'thrott1e is unknown'
+refused "of another version" 's/^cowsnap-dump 1/cowsnap-dump 2/' 'version 2'
+for bytes in 1 20 500 2000; do
+	head -c "$bytes" "$work/json" >"$work/bad"
+	ends 2 "JSON cut off after $bytes bytes: refused" cowsnap restore -i "$work/bad" "$work/s"
+done
+sed 's/"copied"/["copied"]/' "$work/json" >"$work/bad"
+ends 2 "JSON of another shape: refused" cowsnap restore -i "$work/bad" "$work/s"
+says 'not JSON of a dump' "  for that reason"
+ok "a dump from standard input" sh -c "$work/tools/cowsnap dump --json $work/whole |
+	$work/tools/cowsnap restore -i - $work/s"
+ok "  the same" dumps_are_alike "$work/s" "$work/whole"
+
+# ---- in use ---------------------------------------------------------------------------------
+
+# As a mapped device does, and where there is no device mapper.
+cat >"$work/hold.c" <<'END'
+#include <fcntl.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	if (argc < 2 || open(argv[1], O_RDONLY | O_EXCL) < 0)
+		return 1;
+	write(1, "held\n", 5);
+	pause();
+	return 0;
+}
+END
+cc -o "$work/hold" "$work/hold.c" 2>/dev/null
+
+whole
+loop=$(losetup --find --show "$work/s" 2>/dev/null)
+if [[ $loop ]]; then
+	cleanup+=("losetup --detach $loop")
+	ok "a block device" cowsnap check "$loop"
+	ends 2 "repair: not the file behind a loop device" cowsnap repair "$work/s"
+	says "it is behind $loop" "  which it names"
+	exec {held}< <(exec "$work/hold" "$loop")
+	cleanup+=("kill $!")
+	read -r -t 10 -u "$held"
+	ends 2 "a block device in use" cowsnap check "$loop"
+	says 'in use' "  says so"
+	ends 2 "the file behind it" cowsnap check "$work/s"
+	says "in use through $loop" "  says so"
+	ends 2 "repair of it" cowsnap repair "$loop"
+else
+	skip "a block device" "no loop devices"
+fi
+
+# ---- a large one, and many small damages ---------------------------------------------------
+
+ok "200000 exceptions" mkstore --plain --block 512 --chunk 1 --origin 400000 \
+	--exceptions 200000 --bytes $((120 << 20)) "$work/large"
+ok "  are checked within 20 s" timeout 20 "$work/tools/cowsnap" check "$work/large"
+says 'clean, 3 snapshots, 200000 chunks' "  all of them"
+rm -f "$work/large"
+
+sound=1
+: >"$work/out"
+for seed in {1..60}; do
+	whole
+	"$work/tests/fuzz/cowmutate" --seed "$seed" --count 2 "$work/s" >"$work/done"
+	for command in check repair "repair --invalidate" dump; do
+		# shellcheck disable=SC2086  # several words
+		cowsnap $command "$work/s" >"$work/said" 2>&1
+		rc=$?
+		((rc > 2)) || [[ ! -s $work/said ]] || continue
+		sound=0
+		{ echo "seed $seed, $command: status $rc" && cat "$work/done" "$work/said"; } >>"$work/out"
+	done
+done
+if ((sound)); then
+	point ok "60 damaged stores: always a status, and a word"
+else
+	point 'not ok' "60 damaged stores: always a status, and a word"
+fi
+printf '1..%d\n' "$count"

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Every damage that marks and numbers of a loaded store tell of, one line each. */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check.h"
+
+#define REPAIR "run cowsnap repair"
+#define GIVES_UP "cowsnap repair makes the snapshots invalid that it may belong to"
+
+/* ---- superblocks ---- */
+
+static const char *copy_trouble(enum copy_state state)
+{
+	switch (state) {
+	case COPY_BAD:
+		return "wrong magic or checksum";
+	case COPY_NOT_SANE:
+		return "sizes that cannot be";
+	case COPY_OTHER:
+		return "belongs to another store";
+	case COPY_GOOD:
+	case COPY_OLD:
+		break;
+	}
+	return NULL;
+}
+
+static void check_copies(struct store *s, struct report *r)
+{
+	const char *trouble;
+	int copy;
+
+	for (copy = 0; copy < 2; copy++) {
+		trouble = copy_trouble(s->copy[copy].state);
+		if (trouble)
+			report(r, "superblock %c (sector %" PRIu64 "): %s; %s", 'A' + copy,
+			       store_super_sector(s, copy), trouble, REPAIR);
+	}
+}
+
+static void check_lengths(struct store *s, struct report *r)
+{
+	u64 was = le64toh(s->super.store_sectors);
+
+	if (was > s->sectors)
+		report(r, "the device has %" PRIu64 " sectors, the store had %" PRIu64
+		       "; make it as long again, or %s", s->sectors, was, REPAIR);
+	if (s->blocks < 2)
+		report(r, "superblock: %" PRIu64 " table blocks in use, there are always two; %s",
+		       s->blocks, GIVES_UP);
+	if (s->blocks > s->nr_blocks)
+		report(r, "%" PRIu64 " table blocks in use, the device has room for %" PRIu64
+		       "; make it as long as it was, or %s", s->blocks, s->nr_blocks, REPAIR);
+}
+
+static void check_sequences(struct store *s, struct report *r)
+{
+	if (s->sequence > SEQUENCE_MAX)
+		report(r, "a commit has the number %" PRIu64 ", which cannot be; %s",
+		       s->sequence, REPAIR);
+	if (s->super_sequence > SEQUENCE_MAX)
+		report(r, "superblock: its sequence is %" PRIu64 ", which cannot be; %s",
+		       s->super_sequence, REPAIR);
+}
+
+static void check_merge(struct store *s, struct report *r)
+{
+	u32 id = le32toh(s->super.merge_id);
+
+	if (id == COWSNAP_NO_MERGE)
+		return;
+	if (!record_by_id(s, id))
+		report(r, "superblock: a merge of snapshot %u, which does not exist; %s", id,
+		       REPAIR);
+	else if (le64toh(s->super.merge_chunk) > s->nr_origin_chunks)
+		report(r, "superblock: merged up to chunk %" PRIu64 ", beyond the origin; %s",
+		       (u64)le64toh(s->super.merge_chunk), REPAIR);
+}
+
+static void check_options(struct store *s, struct report *r)
+{
+	if (le32toh(s->super.on_full) >= COWSNAP_FULL_POLICIES)
+		report(r, "superblock: on_full %u is unknown; %s",
+		       le32toh(s->super.on_full), REPAIR);
+	if (le32toh(s->super.throttle) > 100)
+		report(r, "superblock: throttle %u is above 100 percent; %s",
+		       le32toh(s->super.throttle), REPAIR);
+	if (le32toh(s->super.low_water) > 100)
+		report(r, "superblock: low_water %u is above 100 percent; %s",
+		       le32toh(s->super.low_water), REPAIR);
+}
+
+/* ---- table blocks ---- */
+
+bool next_bad_blocks(const struct store *s, u64 *nr, u64 *end)
+{
+	u64 limit = s->blocks < s->nr_read ? s->blocks : s->nr_read;
+
+	while (*nr < limit && !(s->block[*nr].marks & BLOCK_BAD))
+		++*nr;
+	for (*end = *nr; *end < limit && s->block[*end].marks & BLOCK_BAD; ++*end)
+		;
+	return *nr < limit;
+}
+
+static void check_blocks(struct store *s, struct report *r)
+{
+	u64 nr = 0, end;
+
+	for (; next_bad_blocks(s, &nr, &end); nr = end) {
+		if (end == nr + 1)
+			report(r, "table block %" PRIu64 " (sector %" PRIu64
+			       "): wrong checksum; %s", nr, store_block_sector(s, nr), GIVES_UP);
+		else
+			report(r, "table blocks %" PRIu64 " to %" PRIu64 " (from sector %" PRIu64
+			       "): wrong checksum; %s", nr, end - 1, store_block_sector(s, nr),
+			       GIVES_UP);
+	}
+	for (nr = 0; nr < s->nr_read; nr++)
+		if (s->block[nr].marks & BLOCK_MENDED)
+			report(r, "table block %" PRIu64 " (sector %" PRIu64
+			       "): one bit is wrong; %s", nr, store_block_sector(s, nr), REPAIR);
+}
+
+/* ---- records ---- */
+
+static void check_record(const struct record *rec, struct report *r)
+{
+	if (rec->marks & RECORD_BAD_STATE)
+		report(r, "record %u: snapshot %u has the unknown state %u; %s", rec->number,
+		       rec->id, rec->state, REPAIR);
+	if (rec->marks & RECORD_BAD_EPOCH)
+		report(r, "record %u: snapshot %u has epoch %" PRIu64
+		       ", never given out; %s", rec->number, rec->id, rec->epoch, REPAIR);
+	if (rec->marks & RECORD_BAD_SECTORS)
+		report(r, "record %u: snapshot %u has %" PRIu64
+		       " sectors, the origin has not; %s", rec->number, rec->id, rec->sectors,
+		       REPAIR);
+	if (rec->marks & RECORD_ID_TWICE)
+		report(r, "record %u: there are two snapshots %u; %s", rec->number, rec->id,
+		       REPAIR);
+	if (rec->marks & RECORD_EPOCH_TWICE)
+		report(r, "record %u: snapshot %u has the epoch %" PRIu64
+		       " of another one; %s", rec->number, rec->id, rec->epoch, REPAIR);
+}
+
+static void check_records_chunk(struct store *s, const struct records_chunk *c,
+				struct report *r)
+{
+	u64 sector = chunk_sector(s, c->place);
+	u32 i;
+
+	for (i = 0; i < s->geo.chunk_blocks; i++)
+		if (c->bad[i])
+			report(r, "block %u of records chunk %" PRIu64 " (sector %" PRIu64
+			       "): wrong checksum; cowsnap repair forgets the snapshots in it",
+			       i, c->number, sector + (u64)i * s->geo.block_bytes / 512);
+}
+
+static void check_records(struct store *s, struct report *r)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++)
+		check_record(&s->record[i], r);
+	for (i = 0; i < s->nr_records_chunks; i++)
+		check_records_chunk(s, &s->records[i], r);
+}
+
+/* ---- exceptions ---- */
+
+const char *affected_names(const struct store *s, const struct entry *e, char *text,
+			   size_t len)
+{
+	const size_t max = 4;
+	size_t found = 0, at = 0, i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		const struct record *rec = &s->record[i];
+
+		if (!record_live(rec) || rec->epoch <= e->older || rec->epoch > e->epoch)
+			continue;
+		if (found++ < max && at < len)
+			at += snprintf(text + at, len - at, "%s%u", found > 1 ? ", " : "", rec->id);
+	}
+	if (!found)
+		snprintf(text, len, "none");
+	else if (found > max && at < len)
+		snprintf(text + at, len - at, " and %zu more", found - max);
+	return text;
+}
+
+static void check_exception(struct store *s, const struct entry *e, struct report *r)
+{
+	const char *kind = kind_name(e->kind);
+	u64 sector = chunk_sector(s, e->place);
+	char names[64];
+
+	affected_names(s, e, names, sizeof(names));
+	if (e->marks & ENTRY_BAD_EPOCH)
+		report(r, "slot of chunk %" PRIu64 " of the store: epoch %" PRIu64
+		       " was never given out; %s", e->place, e->epoch, GIVES_UP);
+	if (e->marks & ENTRY_BAD_CHUNK)
+		report(r, "slot of chunk %" PRIu64 " of the store: %s chunk %" PRIu64
+		       " is beyond the origin; %s", e->place, kind, e->chunk, GIVES_UP);
+	if (e->marks & ENTRY_BEYOND)
+		report(r, "%s chunk %" PRIu64 " of snapshots %s: its place, sector %" PRIu64
+		       ", is beyond the device; make it as long as it was, or %s", kind,
+		       e->chunk, names, sector, REPAIR);
+	if (e->marks & ENTRY_DEAD)
+		return;
+	if (e->marks & ENTRY_TWICE)
+		report(r, "%s chunk %" PRIu64 " of snapshots %s: two slots, one for sector %"
+		       PRIu64 "; %s", kind, e->chunk, names, sector, REPAIR);
+	if (e->marks & ENTRY_BAD_DATA)
+		report(r, "%s chunk %" PRIu64 " of snapshots %s (sector %" PRIu64
+		       "): wrong checksum; reads of it fail, cowsnap repair --invalidate gives the snapshots up",
+		       kind, e->chunk, names, sector);
+}
+
+/* Slots that belong to no chunk of the origin, by their place. */
+static void check_other(const struct entry *e, struct report *r)
+{
+	if (e->marks & ENTRY_DROPPED)
+		return;
+	if (e->marks & ENTRY_BAD_KIND)
+		report(r, "slot of chunk %" PRIu64 " of the store: kind %u is unknown; %s",
+		       e->place, e->kind, GIVES_UP);
+	if (e->kind != COWSNAP_SLOT_RECORDS)
+		return;
+	if (e->marks & ENTRY_BAD_CHUNK)
+		report(r, "slot of chunk %" PRIu64 " of the store: there is no records chunk %"
+		       PRIu64 "; %s", e->place, e->chunk, REPAIR);
+	if (e->marks & ENTRY_TWICE)
+		report(r, "slot of chunk %" PRIu64 " of the store: records chunk %" PRIu64
+		       " is elsewhere too; %s", e->place, e->chunk, REPAIR);
+	if (e->marks & ENTRY_BEYOND)
+		report(r, "slot of chunk %" PRIu64 " of the store: records chunk %" PRIu64
+		       " is beyond the device; make it as long as it was, or %s", e->place,
+		       e->chunk, REPAIR);
+}
+
+void check_store(struct store *s, struct report *r)
+{
+	const u16 trouble = ENTRY_BAD_EPOCH | ENTRY_BAD_CHUNK | ENTRY_BEYOND | ENTRY_TWICE |
+			    ENTRY_BAD_DATA;
+	size_t i;
+
+	check_copies(s, r);
+	check_lengths(s, r);
+	check_sequences(s, r);
+	check_merge(s, r);
+	check_options(s, r);
+	check_blocks(s, r);
+	check_records(s, r);
+	for (i = 0; i < s->nr_entries; i++)
+		check_other(&s->entry[i], r);
+	for (i = 0; i < s->nr_order; i++)
+		if (s->entry[s->order[i]].marks & trouble)
+			check_exception(s, &s->entry[s->order[i]], r);
+}
+
+void count_totals(const struct store *s, struct totals *t)
+{
+	const struct entry *e;
+	size_t i;
+
+	memset(t, 0, sizeof(*t));
+	for (i = 0; i < s->nr_records; i++)
+		t->live += record_live(&s->record[i]);
+	for (i = 0; i < s->nr_read; i++)
+		t->unsure += !!(s->block[i].marks & BLOCK_UNSURE);
+	for (i = 0; i < s->nr_entries; i++)
+		t->dropped += !!(s->entry[i].marks & ENTRY_DROPPED);
+	for (i = 0; i < s->nr_order; i++) {
+		e = &s->entry[s->order[i]];
+		t->dead += !!(e->marks & ENTRY_DEAD);
+		t->exceptions += !(e->marks & ENTRY_DEAD);
+		t->bad_data += !!(e->marks & ENTRY_BAD_DATA);
+	}
+}

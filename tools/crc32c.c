@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* crc32c, eight bytes at a time by tables made when first needed. */
+#include <endian.h>
+#include <string.h>
+
+#include "crc32c.h"
+
+#define POLYNOMIAL 0x82f63b78U	/* bits reversed */
+
+/* table[n][b]: what byte b contributes when n zero bytes follow it. */
+static uint32_t table[8][256];
+
+static void __attribute__((constructor)) make_table(void)
+{
+	uint32_t crc;
+	int i, n;
+
+	for (i = 0; i < 256; i++) {
+		crc = i;
+		for (n = 0; n < 8; n++)
+			crc = crc & 1 ? crc >> 1 ^ POLYNOMIAL : crc >> 1;
+		table[0][i] = crc;
+	}
+	for (n = 1; n < 8; n++)
+		for (i = 0; i < 256; i++)
+			table[n][i] = table[n - 1][i] >> 8 ^
+				      table[0][table[n - 1][i] & 0xff];
+}
+
+static uint32_t eight_bytes(uint32_t crc, const uint8_t *p)
+{
+	uint32_t low, high;
+
+	memcpy(&low, p, 4);
+	memcpy(&high, p + 4, 4);
+	low = le32toh(low) ^ crc;
+	high = le32toh(high);
+	return table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^
+	       table[5][low >> 16 & 0xff] ^ table[4][low >> 24] ^
+	       table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^
+	       table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
+}
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	for (; len >= 8; len -= 8, p += 8)
+		crc = eight_bytes(crc, p);
+	for (; len; len--, p++)
+		crc = crc >> 8 ^ table[0][(crc ^ *p) & 0xff];
+	return crc;
+}
+
+uint32_t crc32c_seed(const uint8_t uuid[16], uint64_t sector)
+{
+	uint64_t place = htole64(sector);
+
+	return crc32c(crc32c(~0U, uuid, 16), &place, sizeof(place));
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* crc32c (Castagnoli) as the kernel computes it: no inversion before or after. */
+#ifndef COWSNAP_TOOLS_CRC32C_H
+#define COWSNAP_TOOLS_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t len);
+
+/* How every crc of a store begins: who it belongs to, and where it stands. */
+uint32_t crc32c_seed(const uint8_t uuid[16], uint64_t sector);
+
+#endif

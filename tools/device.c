@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Opening a block device or an image file that nobody else uses. */
+#include <blkid/blkid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <linux/fs.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device.h"
+
+static int file_of(struct io *io)
+{
+	return ((struct device *)((char *)io - offsetof(struct device, io)))->fd;
+}
+
+static int file_read(struct io *io, uint64_t offset, void *data, size_t len)
+{
+	char *at = data;
+	ssize_t n;
+
+	while (len) {
+		n = pread(file_of(io), at, len, offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -1;
+		at += n;
+		offset += n;
+		len -= n;
+	}
+	return 0;
+}
+
+static int file_write(struct io *io, uint64_t offset, const void *data, size_t len)
+{
+	const char *at = data;
+	ssize_t n;
+
+	while (len) {
+		n = pwrite(file_of(io), at, len, offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -1;
+		at += n;
+		offset += n;
+		len -= n;
+	}
+	return 0;
+}
+
+static int file_sync(struct io *io)
+{
+	return fsync(file_of(io));
+}
+
+static int fail(struct device *dev, const char *text)
+{
+	snprintf(dev->error, sizeof(dev->error), "%s", text);
+	return -1;
+}
+
+static int fail_errno(struct device *dev)
+{
+	return fail(dev, errno == EBUSY ?
+		    "in use; remove the devices that use it first" : strerror(errno));
+}
+
+/* ---- loop devices on an image file ---- */
+
+/* Is this file behind the loop device whose attribute stands at @attribute? */
+static bool is_behind(const struct stat *file, const char *attribute)
+{
+	char path[4096];
+	struct stat behind;
+	FILE *in = fopen(attribute, "re");
+	bool found = false;
+
+	if (!in)
+		return false;
+	if (fgets(path, sizeof(path), in)) {
+		path[strcspn(path, "\n")] = '\0';
+		found = !stat(path, &behind) && behind.st_dev == file->st_dev &&
+			behind.st_ino == file->st_ino;
+	}
+	fclose(in);
+	return found;
+}
+
+static int hold_loop(struct device *dev, const char *attribute, bool write)
+{
+	char path[64];
+	int number;
+
+	if (sscanf(attribute, "/sys/block/loop%d/", &number) != 1)
+		return 0;
+	snprintf(path, sizeof(path), "/dev/loop%d", number);
+	if (write) {
+		/* What the loop device has cached would not be what we write. */
+		snprintf(dev->error, sizeof(dev->error), "it is behind %s: name that, or detach it",
+			 path);
+		return -1;
+	}
+	dev->loop = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	if (dev->loop >= 0 || errno != EBUSY)
+		return 0;
+	snprintf(dev->error, sizeof(dev->error), "in use through %s", path);
+	return -1;
+}
+
+static int check_loops(struct device *dev, const struct stat *file, bool write)
+{
+	glob_t found;
+	size_t i;
+	int r = 0;
+
+	if (glob("/sys/block/loop*/loop/backing_file", 0, NULL, &found))
+		return 0;
+	for (i = 0; i < found.gl_pathc && !r; i++)
+		if (is_behind(file, found.gl_pathv[i]))
+			r = hold_loop(dev, found.gl_pathv[i], write);
+	globfree(&found);
+	return r;
+}
+
+/* ---- open ---- */
+
+static int open_file(struct device *dev, const struct stat *file, bool write)
+{
+	dev->io.bytes = file->st_size;
+	/* Another of these programs. */
+	if (flock(dev->fd, (write ? LOCK_EX : LOCK_SH) | LOCK_NB))
+		return fail(dev, "in use by another program");
+	return check_loops(dev, file, write);
+}
+
+static int set_length(struct device *dev, bool write)
+{
+	struct stat st;
+
+	if (fstat(dev->fd, &st))
+		return fail_errno(dev);
+	if (S_ISREG(st.st_mode)) {
+		if (open_file(dev, &st, write))
+			return -1;
+	} else if (!S_ISBLK(st.st_mode)) {
+		return fail(dev, "neither a block device nor a file");
+	} else if (ioctl(dev->fd, BLKGETSIZE64, &dev->io.bytes)) {
+		return fail_errno(dev);
+	}
+	dev->io.bytes &= ~511ULL;
+	return 0;
+}
+
+int device_open(struct device *dev, const char *path, bool write)
+{
+	int flags = (write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+	struct stat st;
+
+	memset(dev, 0, sizeof(*dev));
+	dev->fd = -1;
+	dev->loop = -1;
+	dev->io.read = file_read;
+	dev->io.write = file_write;
+	dev->io.sync = file_sync;
+	if (stat(path, &st))
+		return fail_errno(dev);
+	/* Of a block device, and of nothing else, this is exclusive use. */
+	if (S_ISBLK(st.st_mode))
+		flags |= O_EXCL;
+	dev->fd = open(path, flags);
+	if (dev->fd < 0)
+		return fail_errno(dev);
+	if (set_length(dev, write)) {
+		device_close(dev);
+		return -1;
+	}
+	return 0;
+}
+
+void device_close(struct device *dev)
+{
+	if (dev->fd >= 0)
+		close(dev->fd);
+	if (dev->loop >= 0)
+		close(dev->loop);
+	dev->fd = -1;
+	dev->loop = -1;
+}
+
+const char *device_content(struct device *dev, char *text, size_t len)
+{
+	blkid_probe probe = blkid_new_probe();
+	const char *type = NULL;
+
+	if (!probe)
+		return NULL;
+	blkid_probe_enable_partitions(probe, 1);
+	if (!blkid_probe_set_device(probe, dev->fd, 0, 0) && !blkid_do_safeprobe(probe) &&
+	    blkid_probe_lookup_value(probe, "TYPE", &type, NULL))
+		blkid_probe_lookup_value(probe, "PTTYPE", &type, NULL);
+	if (type)
+		snprintf(text, len, "%s", type);
+	blkid_free_probe(probe);
+	return type ? text : NULL;
+}

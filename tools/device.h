@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A block device or an image file, for nobody but us. */
+#ifndef COWSNAP_TOOLS_DEVICE_H
+#define COWSNAP_TOOLS_DEVICE_H
+
+#include <stdbool.h>
+
+#include "io.h"
+
+struct device {
+	struct io io;
+	int fd;
+	int loop;		/* loop device on the file, or -1 */
+	char error[160];
+};
+
+/* 0, or -1 with ->error set. */
+int device_open(struct device *dev, const char *path, bool write);
+void device_close(struct device *dev);
+/* What else there is on it, in words; NULL if nobody knows. */
+const char *device_content(struct device *dev, char *text, size_t len);
+
+#endif

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Versions of chunks: which are alive, which contradict others, whose data is right. */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "store.h"
+
+#define SECTOR 512
+
+const char *kind_name(unsigned int kind)
+{
+	static const char *const names[COWSNAP_SLOT_KINDS] = {
+		"free", "copied", "zero", "private", "private-zero", "records",
+	};
+
+	return kind < COWSNAP_SLOT_KINDS ? names[kind] : "unknown";
+}
+
+bool exception_has_crc(const struct entry *e)
+{
+	return e->kind == COWSNAP_SLOT_COPIED;
+}
+
+bool exception_is_private(const struct entry *e)
+{
+	return e->kind == COWSNAP_SLOT_PRIVATE || e->kind == COWSNAP_SLOT_PRIVATE_ZERO;
+}
+
+static size_t first_live_above(const struct store *s, u64 older)
+{
+	size_t low = 0, high = s->nr_live;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (s->live[mid] > older)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
+bool epochs_live(const struct store *s, u64 older, u64 epoch)
+{
+	size_t i = first_live_above(s, older);
+
+	return i < s->nr_live && s->live[i] <= epoch;
+}
+
+/* ---- data ---- */
+
+static bool data_right(struct store *s, const struct entry *e, u8 *buffer)
+{
+	u64 sector = chunk_sector(s, e->place);
+	size_t len = (size_t)s->geo.chunk_sectors * SECTOR;
+
+	return !io_read(s->io, sector * SECTOR, buffer, len) &&
+	       crc32c(crc32c_seed(s->super.uuid, sector), buffer, len) == e->crc;
+}
+
+int exceptions_verify(struct store *s)
+{
+	const u16 skip = ENTRY_DROPPED | ENTRY_DEAD | ENTRY_BEYOND | ENTRY_VERIFIED;
+	u8 *buffer = malloc((size_t)s->geo.chunk_sectors * SECTOR);
+	struct entry *e;
+	size_t i;
+
+	if (!buffer)
+		return -1;
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (!exception_has_crc(e) || e->marks & skip)
+			continue;
+		e->marks |= data_right(s, e, buffer) ? ENTRY_VERIFIED : ENTRY_BAD_DATA;
+	}
+	free(buffer);
+	return 0;
+}
+
+/* ---- the commit that was under way ---- */
+
+static bool records_whole(struct store *s, const struct entry *e)
+{
+	u8 data[COWSNAP_MAX_BLOCK_BYTES];
+	u32 i;
+
+	for (i = 0; i < s->geo.chunk_blocks; i++)
+		if (!records_read_block(s, e->place, i, data))
+			return false;
+	return true;
+}
+
+static void judge_fresh(struct store *s, struct entry *e, u8 *buffer)
+{
+	/* A slot that cannot be is no commit's. */
+	if (e->marks & (ENTRY_BEYOND | ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH))
+		return;
+	if (e->kind == COWSNAP_SLOT_RECORDS && !records_whole(s, e))
+		e->marks |= ENTRY_DROPPED;
+	else if (exception_has_crc(e))
+		e->marks |= data_right(s, e, buffer) ? ENTRY_VERIFIED : ENTRY_DROPPED;
+}
+
+int exceptions_drop_unfinished(struct store *s)
+{
+	u8 *buffer = malloc((size_t)s->geo.chunk_sectors * SECTOR);
+	struct entry *e;
+	size_t i;
+
+	if (!buffer)
+		return -1;
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (e->marks & ENTRY_FRESH &&
+		    s->block[store_block_of(s, e->place)].marks & BLOCK_UNSURE)
+			judge_fresh(s, e, buffer);
+	}
+	free(buffer);
+	return 0;
+}
+
+/* ---- order ---- */
+
+static int compare(const struct entry *x, const struct entry *y)
+{
+	if (x->chunk != y->chunk)
+		return x->chunk > y->chunk ? 1 : -1;
+	if (exception_is_private(x) != exception_is_private(y))
+		return exception_is_private(x) ? 1 : -1;
+	if (x->epoch != y->epoch)
+		return x->epoch > y->epoch ? 1 : -1;
+	return (x->place > y->place) - (x->place < y->place);
+}
+
+static int by_chunk(const void *a, const void *b, void *entries)
+{
+	const struct entry *entry = entries;
+
+	return compare(entry + *(const size_t *)a, entry + *(const size_t *)b);
+}
+
+static bool same_sort(const struct entry *x, const struct entry *y)
+{
+	return x->chunk == y->chunk && exception_is_private(x) == exception_is_private(y);
+}
+
+static bool counts(const struct entry *e)
+{
+	return !(e->marks & (ENTRY_DROPPED | ENTRY_BAD_KIND)) &&
+	       e->kind != COWSNAP_SLOT_FREE && e->kind != COWSNAP_SLOT_RECORDS;
+}
+
+static int sort_exceptions(struct store *s)
+{
+	size_t i;
+
+	free(s->order);
+	s->nr_order = 0;
+	s->order = calloc(s->nr_entries + 1, sizeof(*s->order));
+	if (!s->order)
+		return -1;
+	for (i = 0; i < s->nr_entries; i++)
+		if (counts(&s->entry[i]))
+			s->order[s->nr_order++] = i;
+	qsort_r(s->order, s->nr_order, sizeof(*s->order), by_chunk, s->entry);
+	return 0;
+}
+
+static void judge_exception(struct store *s, struct entry *e, struct entry *before)
+{
+	bool same = before && same_sort(before, e);
+
+	e->marks &= ~(ENTRY_DEAD | ENTRY_TWICE);
+	e->older = 0;
+	if (exception_is_private(e))
+		e->older = e->epoch ? e->epoch - 1 : 0;
+	else if (same)
+		e->older = before->epoch == e->epoch ? before->older : before->epoch;
+	if (e->epoch > s->epoch)
+		e->marks |= ENTRY_BAD_EPOCH;
+	if (!epochs_live(s, e->older, e->epoch)) {
+		e->marks |= ENTRY_DEAD;
+		return;
+	}
+	if (same && before->epoch == e->epoch) {
+		before->marks |= ENTRY_TWICE;
+		e->marks |= ENTRY_TWICE;
+	}
+}
+
+/* Of the private versions [@from, @to) of a chunk, is there one of @epoch? */
+static bool private_of(const struct store *s, size_t from, size_t to, u64 epoch)
+{
+	size_t end = to;
+
+	while (from < to) {
+		size_t mid = from + (to - from) / 2;
+
+		if (s->entry[s->order[mid]].epoch < epoch)
+			from = mid + 1;
+		else
+			to = mid;
+	}
+	return from < end && s->entry[s->order[from]].epoch == epoch;
+}
+
+/* A copied version is dead as well if all who would see it have one of their own. */
+static void judge_hidden(struct store *s, struct entry *e, size_t from, size_t to)
+{
+	size_t i = first_live_above(s, e->older);
+
+	for (; i < s->nr_live && s->live[i] <= e->epoch; i++)
+		if (!private_of(s, from, to, s->live[i]))
+			return;
+	e->marks &= ~ENTRY_TWICE;
+	e->marks |= ENTRY_DEAD;
+}
+
+/* Copied versions of a chunk come first, then private ones. */
+static void judge_chunk(struct store *s, size_t first, size_t end)
+{
+	size_t private = first, i;
+
+	while (private < end && !exception_is_private(&s->entry[s->order[private]]))
+		private++;
+	for (i = first; private < end && i < private; i++)
+		judge_hidden(s, &s->entry[s->order[i]], private, end);
+}
+
+static void judge_all_hidden(struct store *s)
+{
+	size_t first, end;
+
+	for (first = 0; first < s->nr_order; first = end) {
+		for (end = first + 1; end < s->nr_order; end++)
+			if (s->entry[s->order[end]].chunk != s->entry[s->order[first]].chunk)
+				break;
+		judge_chunk(s, first, end);
+	}
+}
+
+int exceptions_judge(struct store *s)
+{
+	struct entry *before = NULL, *e;
+	size_t i;
+
+	if (sort_exceptions(s))
+		return -1;
+	for (i = 0; i < s->nr_order; i++) {
+		e = &s->entry[s->order[i]];
+		judge_exception(s, e, before);
+		before = e;
+	}
+	judge_all_hidden(s);
+	return 0;
+}
+
+u64 exceptions_lost_epoch(const struct store *s)
+{
+	const u16 nonsense = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH;
+	u64 bad = 0, nr;
+	size_t i;
+
+	if (s->blocks < 2 || s->blocks > s->nr_blocks)
+		return ~0ULL;
+	for (i = 0; i < s->nr_entries; i++)
+		if (s->entry[i].marks & nonsense && !(s->entry[i].marks & ENTRY_DROPPED) &&
+		    s->entry[i].kind != COWSNAP_SLOT_RECORDS)
+			return ~0ULL;
+	for (nr = 0; nr < s->nr_read; nr++)
+		bad += s->block[nr].marks & BLOCK_BAD;
+	/* When the kernel knows of it already, what it copied since is safe. */
+	if (bad > le32toh(s->super.damaged_blocks))
+		return ~0ULL;
+	return bad ? le64toh(s->super.damage_epoch) : 0;
+}

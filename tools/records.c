@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The records of snapshots: those in the superblock, those in chunks of their own. */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "store.h"
+
+#define SECTOR 512
+
+const char *record_state_name(unsigned int state)
+{
+	static const char *const names[COWSNAP_RECORD_STATES] = {
+		"free", "live", "overflowed", "invalid", "dropped", "merging", "merged",
+	};
+
+	return state < COWSNAP_RECORD_STATES ? names[state] : "unknown";
+}
+
+bool record_live(const struct record *r)
+{
+	return r->state == COWSNAP_RECORD_LIVE || r->state == COWSNAP_RECORD_MERGING;
+}
+
+u32 records_per_chunk(const struct store *s)
+{
+	return s->geo.chunk_blocks * cowsnap_block_records(&s->geo);
+}
+
+u64 records_max_chunks(const struct store *s)
+{
+	u32 per = records_per_chunk(s);
+
+	return (COWSNAP_MAX_SNAPSHOTS - COWSNAP_SUPER_RECORDS + per - 1) / per;
+}
+
+bool records_read_block(struct store *s, u64 place, u32 block, u8 *data)
+{
+	u64 sector = chunk_sector(s, place) + (u64)block * (s->geo.block_bytes / SECTOR);
+	struct cowsnap_block_header header;
+
+	if (io_read(s->io, sector * SECTOR, data, s->geo.block_bytes))
+		return false;
+	memcpy(&header, data, sizeof(header));
+	return le32toh(header.crc) == crc32c(crc32c_seed(s->super.uuid, sector), data + 4,
+					     s->geo.block_bytes - 4) &&
+	       le32toh(header.blocks) == block;
+}
+
+int records_add(struct store *s, const struct record *r)
+{
+	if (s->nr_records == s->max_records) {
+		size_t max = s->max_records ? s->max_records * 2 : 16;
+		struct record *record = realloc(s->record, max * sizeof(*record));
+
+		if (!record)
+			return -1;
+		s->record = record;
+		s->max_records = max;
+	}
+	s->record[s->nr_records++] = *r;
+	return 0;
+}
+
+static int add_from_disk(struct store *s, u32 number, const struct cowsnap_record *disk)
+{
+	struct record r = {
+		.number = number,
+		.id = le16toh(disk->id),
+		.state = disk->state,
+		.epoch = le64toh(disk->epoch),
+		.sectors = le64toh(disk->sectors),
+		.time = le64toh(disk->time),
+	};
+
+	return r.state == COWSNAP_RECORD_FREE ? 0 : records_add(s, &r);
+}
+
+/* The last chunk has room for more records than there can be. */
+static bool within_limit(const struct store *s, u32 number, const u8 *data)
+{
+	struct cowsnap_record disk;
+	u32 i;
+
+	for (i = 0; i < cowsnap_block_records(&s->geo); i++) {
+		memcpy(&disk, data + sizeof(struct cowsnap_block_header) + i * sizeof(disk),
+		       sizeof(disk));
+		if (number + i >= COWSNAP_MAX_SNAPSHOTS && disk.state != COWSNAP_RECORD_FREE)
+			return false;
+	}
+	return true;
+}
+
+static int load_block(struct store *s, struct records_chunk *c, u32 block)
+{
+	u8 data[COWSNAP_MAX_BLOCK_BYTES];
+	struct cowsnap_block_header header;
+	struct cowsnap_record disk;
+	u32 per = cowsnap_block_records(&s->geo), i;
+	u32 number = COWSNAP_SUPER_RECORDS + c->number * records_per_chunk(s) + block * per;
+
+	if (!records_read_block(s, c->place, block, data) || !within_limit(s, number, data)) {
+		c->bad[block] = 1;
+		return 0;
+	}
+	memcpy(&header, data, sizeof(header));
+	if (le64toh(header.sequence) > c->sequence)
+		c->sequence = le64toh(header.sequence);
+	/* One that is too large is no epoch: the slots judge that. */
+	if (le64toh(header.durable) > s->epoch &&
+	    le64toh(header.durable) < 1ULL << COWSNAP_EPOCH_BITS)
+		s->epoch = le64toh(header.durable);
+	for (i = 0; i < per; i++) {
+		memcpy(&disk, data + sizeof(header) + i * sizeof(disk), sizeof(disk));
+		if (add_from_disk(s, number + i, &disk))
+			return -1;
+	}
+	return 0;
+}
+
+struct records_chunk *records_new_chunk(struct store *s, u64 number, u64 place)
+{
+	struct records_chunk *c;
+
+	c = realloc(s->records, (s->nr_records_chunks + 1) * sizeof(*c));
+	if (!c)
+		return NULL;
+	s->records = c;
+	c += s->nr_records_chunks++;
+	memset(c, 0, sizeof(*c));
+	c->number = number;
+	c->place = place;
+	c->bad = calloc(s->geo.chunk_blocks, 1);
+	c->dirty = calloc(s->geo.chunk_blocks, 1);
+	return c->bad && c->dirty ? c : NULL;
+}
+
+int records_add_chunk(struct store *s, u64 number, u64 place)
+{
+	struct records_chunk *c = records_new_chunk(s, number, place);
+	u32 i;
+
+	if (!c)
+		return -1;
+	for (i = 0; i < s->geo.chunk_blocks; i++)
+		if (load_block(s, c, i))
+			return -1;
+	return 0;
+}
+
+static struct records_chunk *find_chunk(struct store *s, u64 number)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records_chunks; i++)
+		if (s->records[i].number == number)
+			return &s->records[i];
+	return NULL;
+}
+
+/* Slots announce chunks of records; what they say is not taken on trust. */
+static int announced(struct store *s, struct entry *e)
+{
+	if (e->kind != COWSNAP_SLOT_RECORDS ||
+	    e->marks & (ENTRY_DROPPED | ENTRY_BEYOND | ENTRY_BAD_CHUNK))
+		return 0;
+	if (find_chunk(s, e->chunk)) {
+		e->marks |= ENTRY_TWICE;
+		return 0;
+	}
+	return records_add_chunk(s, e->chunk, e->place);
+}
+
+static int by_chunk_number(const void *a, const void *b)
+{
+	const struct records_chunk *x = a, *y = b;
+
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct record *x = a, *y = b;
+
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+/* The last epoch may have stood in the block that is damaged. */
+static void guess_epoch(struct store *s)
+{
+	const struct entry *e;
+	size_t i;
+
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (!(e->marks & (ENTRY_DROPPED | ENTRY_BAD_KIND)) && e->epoch > s->epoch)
+			s->epoch = e->epoch;
+	}
+}
+
+static bool any_bad(const struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records_chunks; i++)
+		if (memchr(s->records[i].bad, 1, s->geo.chunk_blocks))
+			return true;
+	return false;
+}
+
+int records_load(struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
+		if (add_from_disk(s, i, &s->super.record[i]))
+			return -1;
+	for (i = 0; i < s->nr_entries; i++)
+		if (announced(s, &s->entry[i]))
+			return -1;
+	if (s->nr_records_chunks)
+		qsort(s->records, s->nr_records_chunks, sizeof(*s->records), by_chunk_number);
+	if (s->nr_records)
+		qsort(s->record, s->nr_records, sizeof(*s->record), by_number);
+	if (any_bad(s))
+		guess_epoch(s);
+	return 0;
+}
+
+void records_free(struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records_chunks; i++) {
+		free(s->records[i].bad);
+		free(s->records[i].dirty);
+	}
+	free(s->records);
+	free(s->record);
+}
+
+struct record *record_by_id(struct store *s, u32 id)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++)
+		if (s->record[i].id == id && s->record[i].state != COWSNAP_RECORD_FREE)
+			return &s->record[i];
+	return NULL;
+}
+
+static void judge_record(struct store *s, struct record *r)
+{
+	if (r->state >= COWSNAP_RECORD_STATES)
+		r->marks |= RECORD_BAD_STATE;
+	if (!r->epoch || r->epoch > s->epoch)
+		r->marks |= RECORD_BAD_EPOCH;
+	if (r->sectors > le64toh(s->super.origin_sectors))
+		r->marks |= RECORD_BAD_SECTORS;
+}
+
+static int by_epoch(const void *a, const void *b)
+{
+	const struct record *const *x = a, *const *y = b;
+
+	if ((*x)->epoch != (*y)->epoch)
+		return (*x)->epoch > (*y)->epoch ? 1 : -1;
+	return ((*x)->number > (*y)->number) - ((*x)->number < (*y)->number);
+}
+
+/* The epochs of the live, sorted and each once. */
+static int collect_live(struct store *s)
+{
+	struct record **by = calloc(s->nr_records + 1, sizeof(struct record *));
+	u64 *live = calloc(s->nr_records + 1, sizeof(*live));
+	size_t count = 0, i;
+
+	free(s->live);
+	s->live = live;
+	s->nr_live = 0;
+	if (!by || !live) {
+		free(by);
+		return -1;
+	}
+	for (i = 0; i < s->nr_records; i++)
+		if (record_live(&s->record[i]))
+			by[count++] = &s->record[i];
+	qsort(by, count, sizeof(*by), by_epoch);
+	for (i = 0; i < count; i++) {
+		if (i && by[i]->epoch == by[i - 1]->epoch)
+			by[i]->marks |= RECORD_EPOCH_TWICE;
+		else
+			live[s->nr_live++] = by[i]->epoch;
+	}
+	free(by);
+	return 0;
+}
+
+int records_judge(struct store *s)
+{
+	u8 *seen = calloc(1, COWSNAP_MAX_SNAPSHOTS / 8);
+	struct record *r;
+	size_t i;
+
+	if (!seen)
+		return -1;
+	for (i = 0; i < s->nr_records; i++) {
+		r = &s->record[i];
+		r->marks = 0;
+		if (r->state == COWSNAP_RECORD_FREE)
+			continue;
+		judge_record(s, r);
+		if (seen[r->id / 8] & 1 << r->id % 8)
+			r->marks |= RECORD_ID_TWICE;
+		seen[r->id / 8] |= 1 << r->id % 8;
+	}
+	free(seen);
+	return collect_live(s);
+}

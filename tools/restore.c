@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A store from a dump: tables, records and superblocks written anew, every exception
+ * at the place it had. The uuid stays, because the checksums of the data depend on it.
+ */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "restore.h"
+
+#define SECTOR 512
+
+static int set_sizes(struct dump *d)
+{
+	struct cowsnap_super *super = &d->s.super;
+
+	memcpy(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
+	super->version = htole32(COWSNAP_FORMAT);
+	super->epoch = htole64(d->s.epoch);
+	if (!super_sane(super))
+		return dump_fail(d, "a size or the epoch cannot be");
+	if (store_set_geometry(&d->s))
+		return dump_fail(d, "the device is too short for a store");
+	if (d->s.sequence > SEQUENCE_MAX || d->s.super_sequence > SEQUENCE_MAX)
+		return dump_fail(d, "sequence or super_sequence cannot be");
+	if (le32toh(super->on_full) >= COWSNAP_FULL_POLICIES ||
+	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100)
+		return dump_fail(d, "on_full, throttle or low_water cannot be");
+	return 0;
+}
+
+/* ---- records ---- */
+
+static int place_records(struct dump *d, struct entry *e)
+{
+	struct store *s = &d->s;
+	struct records_chunk *c;
+	size_t i;
+
+	if (e->chunk >= records_max_chunks(s))
+		return dump_fail(d, "there is no records chunk %" PRIu64, e->chunk);
+	for (i = 0; i < s->nr_records_chunks; i++)
+		if (s->records[i].number == e->chunk)
+			return dump_fail(d, "records chunk %" PRIu64 " is there twice",
+					 e->chunk);
+	c = records_new_chunk(s, e->chunk, e->place);
+	if (!c)
+		return dump_fail(d, "out of memory");
+	memset(c->dirty, 1, s->geo.chunk_blocks);
+	return 0;
+}
+
+/* A dump written by hand may leave it to us where the records are. */
+static int find_room(struct dump *d, u64 number)
+{
+	struct store *s = &d->s;
+	struct entry e = { .kind = COWSNAP_SLOT_RECORDS, .chunk = number };
+	size_t i = 0;
+
+	store_sort_entries(s);
+	for (e.place = 0; e.place < s->nr_chunks; e.place++) {
+		while (i < s->nr_entries && s->entry[i].place < e.place)
+			i++;
+		if (store_block_of(s, e.place) != ~0ULL &&
+		    (i == s->nr_entries || s->entry[i].place != e.place))
+			break;
+	}
+	if (e.place == s->nr_chunks)
+		return dump_fail(d, "no room for the records of so many snapshots");
+	return store_add_entry(s, &e) ? dump_fail(d, "out of memory") :
+	       place_records(d, &e);
+}
+
+static bool has_chunk(const struct store *s, u64 number)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records_chunks; i++)
+		if (s->records[i].number == number)
+			return true;
+	return false;
+}
+
+static int set_records(struct dump *d)
+{
+	struct store *s = &d->s;
+	u32 per = records_per_chunk(s);
+	u64 need = 0, number;
+	size_t i;
+
+	for (i = 0; i < s->nr_entries; i++)
+		if (s->entry[i].kind == COWSNAP_SLOT_RECORDS && place_records(d, &s->entry[i]))
+			return -1;
+	if (s->nr_records > COWSNAP_SUPER_RECORDS)
+		need = (s->nr_records - COWSNAP_SUPER_RECORDS + per - 1) / per;
+	for (number = 0; number < need; number++)
+		if (!has_chunk(s, number) && find_room(d, number))
+			return -1;
+	if (records_judge(s))
+		return dump_fail(d, "out of memory");
+	for (i = 0; i < s->nr_records; i++)
+		if (s->record[i].marks)
+			return dump_fail(d, "snapshot %u: it cannot be, or is there twice",
+					 s->record[i].id);
+	return 0;
+}
+
+/* What the dump does not know would appear as newer data of the origin. */
+static int give_up_lost(struct dump *d, struct report *r)
+{
+	struct record *rec;
+	size_t i;
+
+	for (i = 0; i < d->s.nr_records; i++) {
+		rec = &d->s.record[i];
+		if (!record_live(rec) || rec->epoch > d->lost_epoch)
+			continue;
+		report(r, "snapshot %u becomes invalid: the dump may lack entries of it", rec->id);
+		rec->state = COWSNAP_RECORD_INVALID;
+	}
+	if (!record_by_id(&d->s, le32toh(d->s.super.merge_id)) ||
+	    le64toh(d->s.super.merge_chunk) > d->s.nr_origin_chunks) {
+		d->s.super.merge_id = htole32(COWSNAP_NO_MERGE);
+		d->s.super.merge_chunk = 0;
+	}
+	return records_judge(&d->s) ? dump_fail(d, "out of memory") : 0;
+}
+
+/* ---- exceptions ---- */
+
+static int check_entry(struct dump *d, const struct entry *e, const struct entry *before)
+{
+	const struct store *s = &d->s;
+
+	if (e->place >= s->nr_chunks || store_block_of(s, e->place) == ~0ULL)
+		return dump_fail(d, "place %" PRIu64 " is none for data on this device", e->place);
+	if (before && before->place == e->place)
+		return dump_fail(d, "place %" PRIu64 " stands there twice", e->place);
+	if (e->kind == COWSNAP_SLOT_RECORDS)
+		return 0;
+	if (e->chunk >= s->nr_origin_chunks)
+		return dump_fail(d, "chunk %" PRIu64 " is beyond the origin", e->chunk);
+	if (!e->epoch || e->epoch > s->epoch)
+		return dump_fail(d, "chunk %" PRIu64 ": epoch %" PRIu64 " was never given out",
+				 e->chunk, e->epoch);
+	return 0;
+}
+
+static int set_exceptions(struct dump *d)
+{
+	struct store *s = &d->s;
+	u64 block;
+	size_t i;
+
+	if (exceptions_judge(s))
+		return dump_fail(d, "out of memory");
+	for (i = 0; i < s->nr_entries; i++)
+		if (s->entry[i].marks & ENTRY_TWICE)
+			return dump_fail(d, "chunk %" PRIu64 " of epoch %" PRIu64
+					 " stands there twice", s->entry[i].chunk,
+					 s->entry[i].epoch);
+	store_sort_entries(s);
+	for (i = 0; i < s->nr_entries; i++) {
+		if (check_entry(d, &s->entry[i], i ? &s->entry[i - 1] : NULL))
+			return -1;
+		block = store_block_of(s, s->entry[i].place);
+		if (block >= s->blocks)
+			s->blocks = block + 1;
+	}
+	return 0;
+}
+
+static int set_blocks(struct dump *d)
+{
+	struct store *s = &d->s;
+	u64 nr;
+
+	/* A dump of a larger device: what it had beyond has no exceptions. */
+	if (s->blocks > s->nr_blocks)
+		s->blocks = s->nr_blocks;
+	if (s->blocks < 2)
+		s->blocks = 2;
+	if (store_grow_blocks(s, s->blocks))
+		return dump_fail(d, "out of memory");
+	for (nr = 0; nr < s->blocks; nr++)
+		s->block[nr].marks = BLOCK_DIRTY;
+	return 0;
+}
+
+/* ---- data ---- */
+
+static bool has_data(const struct entry *e)
+{
+	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE;
+}
+
+static int copy_chunk(struct dump *d, const struct entry *e, struct io *from, u8 *data,
+		      struct report *r)
+{
+	struct store *s = &d->s;
+	u64 sector = chunk_sector(s, e->place);
+	size_t len = (size_t)s->geo.chunk_sectors * SECTOR;
+
+	if (io_read(from, sector * SECTOR, data, len)) {
+		report(r, "chunk %" PRIu64 " of epoch %" PRIu64 " (sector %" PRIu64
+		       "): its data cannot be read", e->chunk, e->epoch, sector);
+		return 0;
+	}
+	/* It is copied even so: the kernel will find the same and give an error. */
+	if (exception_has_crc(e) &&
+	    crc32c(crc32c_seed(s->super.uuid, sector), data, len) != e->crc)
+		report(r, "chunk %" PRIu64 " of epoch %" PRIu64 " (sector %" PRIu64
+		       "): its data is damaged there", e->chunk, e->epoch, sector);
+	return io_write(s->io, sector * SECTOR, data, len) ?
+	       dump_fail(d, "data cannot be written") : 0;
+}
+
+static int copy_data(struct dump *d, struct io *from, struct report *r)
+{
+	u8 *data = malloc((size_t)d->s.geo.chunk_sectors * SECTOR);
+	size_t i;
+	int ret = 0;
+
+	if (!data)
+		return dump_fail(d, "out of memory");
+	for (i = 0; i < d->s.nr_entries && !ret; i++)
+		if (has_data(&d->s.entry[i]))
+			ret = copy_chunk(d, &d->s.entry[i], from, data, r);
+	free(data);
+	return ret;
+}
+
+/* The superblocks come last: until then it is no store, whenever this ends. */
+static int write_store(struct dump *d, struct io *from, struct report *r)
+{
+	struct store *s = &d->s;
+
+	s->copy[0].state = COPY_BAD;
+	s->copy[1].state = COPY_BAD;
+	s->durable = s->sequence;
+	if (store_write_unusable(s))
+		return dump_fail(d, "it cannot be written");
+	if (from && copy_data(d, from, r))
+		return -1;
+	if (store_write_records(s) || store_write_blocks(s, s->sequence + 1))
+		return dump_fail(d, "it cannot be written");
+	s->durable = s->sequence + 1;
+	return store_write_supers(s) ? dump_fail(d, "it cannot be written") : 0;
+}
+
+int restore_store(struct dump *d, struct io *io, struct io *from, struct report *r)
+{
+	d->s.io = io;
+	if (set_sizes(d) || set_records(d) || set_exceptions(d) || set_blocks(d) ||
+	    give_up_lost(d, r))
+		return -1;
+	return write_store(d, from, r);
+}

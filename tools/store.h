@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A persistent store in memory: what the tools share.
+ *
+ *   io.h         bytes, from a device, a file or (fuzzing) from memory
+ *   store.c      superblocks and table blocks are read and judged
+ *   records.c    the snapshots
+ *   exceptions.c which versions are alive, which data is what it was
+ *   write.c      a store in memory goes to disk
+ *
+ * Reading never says anything: it leaves marks (BLOCK_*, ENTRY_*, ...) that
+ * check, dump and repair go by. Nothing on the disk is trusted: each count is
+ * held against the length of the device before it is used.
+ */
+#ifndef COWSNAP_TOOLS_STORE_H
+#define COWSNAP_TOOLS_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dm-cowsnap-format.h"
+#include "io.h"
+
+typedef uint64_t u64;
+typedef uint32_t u32;
+typedef uint16_t u16;
+typedef uint8_t u8;
+
+/* What store_open() found. */
+enum store_kind {
+	STORE_OK,
+	STORE_NEW,		/* zeroed: the kernel makes a store of it */
+	STORE_FOREIGN,		/* something else, or nothing */
+	STORE_DM_SNAPSHOT,	/* a store of dm-snapshot */
+	STORE_NEWER,		/* a format or a feature unknown here */
+	STORE_DAMAGED,		/* was a store; no superblock of it is whole */
+	STORE_SHORT,		/* the device has no room for the least store */
+	STORE_UNREADABLE,
+	STORE_NO_MEMORY,
+};
+
+enum copy_state {
+	COPY_GOOD,
+	COPY_OLD,		/* whole, but the other one is newer */
+	COPY_BAD,
+	COPY_NOT_SANE,		/* right checksum, fields that cannot be */
+	COPY_OTHER,		/* whole, but of another store */
+};
+
+struct super_copy {
+	enum copy_state state;
+	u64 sequence;
+};
+
+/* Marks of a table block. */
+#define BLOCK_BAD	0x01	/* wrong checksum, or cannot be read */
+#define BLOCK_UNSURE	0x02	/* of a commit not known to have ended */
+#define BLOCK_MENDED	0x04	/* one bit of it was wrong */
+#define BLOCK_DIRTY	0x08	/* to be written */
+
+struct block {
+	u64 sequence;
+	u8 marks;
+};
+
+/* No store gets as far as this: a number beyond is damage, and would soon wrap. */
+#define SEQUENCE_MAX	(1ULL << 62)
+
+/* Marks of a slot in use. */
+#define ENTRY_FRESH	0x001
+#define ENTRY_DROPPED	0x002	/* of an unfinished commit, never became valid */
+#define ENTRY_DEAD	0x004	/* no live snapshot has it */
+#define ENTRY_VERIFIED	0x008	/* its data has the right checksum */
+#define ENTRY_BAD_DATA	0x010
+#define ENTRY_BAD_KIND	0x020
+#define ENTRY_BAD_CHUNK	0x040	/* the origin has no such chunk */
+#define ENTRY_BAD_EPOCH	0x080	/* never given out */
+#define ENTRY_BEYOND	0x100	/* its data would be beyond the device */
+#define ENTRY_TWICE	0x200	/* another one claims the same */
+
+/* A slot in use. Those of a store stand in the order of their places. */
+struct entry {
+	u64 chunk;		/* of the origin; or number of a chunk of records */
+	u64 epoch;
+	u64 older;		/* the next older version: alive for (older, epoch] */
+	u64 place;		/* chunk of the store */
+	u32 crc;
+	u8 kind;
+	u16 marks;
+};
+
+/* Marks of a record. */
+#define RECORD_BAD_STATE	0x01
+#define RECORD_BAD_EPOCH	0x02
+#define RECORD_BAD_SECTORS	0x04
+#define RECORD_ID_TWICE		0x08
+#define RECORD_EPOCH_TWICE	0x10
+
+struct record {
+	u32 number;		/* where it stands, counted over all */
+	u16 id;
+	u8 state;
+	u8 marks;
+	u64 epoch;
+	u64 sectors;
+	u64 time;
+};
+
+/* A chunk of records. */
+struct records_chunk {
+	u64 number;
+	u64 place;
+	u64 sequence;		/* highest of its blocks */
+	u8 *bad;		/* one for each block that counts */
+	u8 *dirty;
+};
+
+struct store {
+	struct io *io;
+	u64 sectors;		/* of the device */
+	u64 nr_chunks;
+	u64 nr_blocks;		/* table blocks a device so long has */
+	u64 nr_origin_chunks;
+	struct cowsnap_geometry geo;
+
+	struct cowsnap_super super;	/* the copy that counts */
+	struct super_copy copy[2];
+	u64 super_sequence;	/* highest of the copies of this store */
+
+	struct block *block;
+	u64 max_blocks;
+	u64 nr_read;		/* how many blocks were looked at */
+	u64 blocks;		/* how many there should be */
+	u64 durable;
+	u64 sequence;		/* highest of any block */
+
+	struct entry *entry;
+	size_t nr_entries;
+	size_t max_entries;
+	size_t *order;		/* those that count, by chunk and epoch */
+	size_t nr_order;
+
+	struct record *record;	/* those in use, by number */
+	size_t nr_records;
+	size_t max_records;
+	struct records_chunk *records;	/* by number */
+	size_t nr_records_chunks;
+	u64 epoch;		/* last one given out */
+	u64 *live;		/* epochs, sorted */
+	size_t nr_live;
+};
+
+/* ---- store.c ---- */
+
+enum store_kind store_open(struct store *s, struct io *io);
+/* What a device without a superblock of ours is. */
+enum store_kind store_identify(struct io *io);
+void store_close(struct store *s);
+/* Everything but the data of finished commits. 0, or -1 without memory. */
+int store_load(struct store *s);
+/* Sizes that follow from those in s->super. 0, or -1 if they cannot be. */
+int store_set_geometry(struct store *s);
+
+bool super_sane(const struct cowsnap_super *super);
+u32 super_crc(const struct cowsnap_super *super, u64 sector);
+/* Sector of copy A (0) or B (1). */
+u64 store_super_sector(const struct store *s, int copy);
+
+/* The segment of a table block, and its number in there. */
+u32 store_find_block(const struct store *s, u64 nr, struct cowsnap_segment *seg);
+/* The table block that describes the data chunk at @place, or all ones. */
+u64 store_block_of(const struct store *s, u64 place);
+/* Where on the store a table block stands. */
+u64 store_block_sector(const struct store *s, u64 nr);
+u32 block_crc(const struct store *s, u64 nr, const u8 *block);
+u64 chunk_sector(const struct store *s, u64 place);
+
+int store_grow_blocks(struct store *s, u64 count);
+int store_add_entry(struct store *s, const struct entry *e);
+
+/* ---- records.c ---- */
+
+/* The chunks of records that entries announce, and all records. */
+int records_load(struct store *s);
+void records_free(struct store *s);
+int records_add(struct store *s, const struct record *r);
+/* One with nothing in it, and one as it stands on the disk. */
+struct records_chunk *records_new_chunk(struct store *s, u64 number, u64 place);
+int records_add_chunk(struct store *s, u64 number, u64 place);
+/* Find what contradicts another record, and which epochs are alive. */
+int records_judge(struct store *s);
+u32 records_per_chunk(const struct store *s);
+u64 records_max_chunks(const struct store *s);
+/* Is there a whole block of records at this place of a chunk? */
+bool records_read_block(struct store *s, u64 place, u32 block, u8 *data);
+struct record *record_by_id(struct store *s, u32 id);
+const char *record_state_name(unsigned int state);
+bool record_live(const struct record *r);
+
+/* ---- exceptions.c ---- */
+
+/* Sort them; say which are dead, and which contradict others. */
+int exceptions_judge(struct store *s);
+/* Read the data of all that are alive, or (unsure) of those that need it. */
+int exceptions_verify(struct store *s);
+int exceptions_drop_unfinished(struct store *s);
+bool exception_has_crc(const struct entry *e);
+bool exception_is_private(const struct entry *e);
+/* The last epoch whose snapshots may lack entries; 0 if all entries are there. */
+u64 exceptions_lost_epoch(const struct store *s);
+/* Does a live epoch lie in (older, epoch]? */
+bool epochs_live(const struct store *s, u64 older, u64 epoch);
+const char *kind_name(unsigned int kind);
+
+/* ---- write.c ---- */
+
+/* By place, as writing wants them; what s->order says is void then. */
+void store_sort_entries(struct store *s);
+/* Mark the block that describes @place. */
+void store_dirty(struct store *s, u64 place);
+int store_write_supers(struct store *s);
+int store_write_blocks(struct store *s, u64 sequence);
+int store_write_records(struct store *s);
+/* A store that cannot be opened any more until its superblocks are written. */
+int store_write_unusable(struct store *s);
+
+#endif
