@@ -85,6 +85,7 @@ struct cow_engine {
 	ktime_t pause_until;
 
 	unsigned int throttle;		/* percent of time; READ_ONCE, WRITE_ONCE */
+	bool hurry;			/* the same; no rest for now */
 	struct cow_engine_stats stats;	/* written by the worker */
 };
 
@@ -370,7 +371,7 @@ static bool may_start(struct cow_engine *e)
 {
 	ktime_t now;
 
-	if (READ_ONCE(e->throttle) >= 100)
+	if (READ_ONCE(e->throttle) >= 100 || READ_ONCE(e->hurry))
 		return true;
 	now = ktime_get();
 	if (e->nr_active)
@@ -396,7 +397,7 @@ static void job_stopped(struct cow_engine *e)
 	ktime_t now;
 	s64 busy;
 
-	if (--e->nr_active || percent >= 100)
+	if (--e->nr_active || percent >= 100 || READ_ONCE(e->hurry))
 		return;
 	now = ktime_get();
 	busy = ktime_to_ns(ktime_sub(now, e->slice_start));
@@ -559,6 +560,12 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)
 {
 	WRITE_ONCE(e->throttle, percent);
+	cow_engine_kick(e);
+}
+
+void cow_engine_set_hurry(struct cow_engine *e, bool hurry)
+{
+	WRITE_ONCE(e->hurry, hurry);
 	cow_engine_kick(e);
 }
 

@@ -310,7 +310,10 @@ static bool stretch_is_quiet(struct cow_merge *m)
 	return quiet;
 }
 
-/* Close the stretch up to @end and wait for all I/O in it. */
+/*
+ * Close the stretch up to @end and wait for all I/O in it. Who writes there waits until
+ * it is open again, so no copy rests meanwhile: merge_rest() does, for all of it.
+ */
 static int stretch_close(struct cow_merge *m, u64 end)
 {
 	struct cow_origin *o = m->store->origin;
@@ -319,6 +322,7 @@ static int stretch_close(struct cow_merge *m, u64 end)
 	spin_lock(&o->lock);
 	m->busy_end = end;
 	spin_unlock(&o->lock);
+	cow_engine_set_hurry(o->engine, true);
 	mutex_lock(&o->admin);
 	r = cow_origin_freeze(o);
 	if (!r)
@@ -339,6 +343,7 @@ static void stretch_open(struct cow_merge *m, u64 done)
 	m->busy_end = done;
 	list_splice_tail_init(&m->parked, &o->deferred);
 	spin_unlock(&o->lock);
+	cow_engine_set_hurry(o->engine, false);
 	mod_delayed_work(o->wq, &o->decide_work, 0);
 }
 
@@ -426,6 +431,7 @@ static int merge_finish(struct cow_merge *m)
 	WRITE_ONCE(o->merge, NULL);
 	list_splice_tail_init(&m->parked, &o->deferred);
 	spin_unlock(&o->lock);
+	cow_engine_set_hurry(o->engine, false);
 	DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, snap->id, o->bdev);
 	return 0;
 }

@@ -246,6 +246,8 @@ void cow_engine_flush(struct cow_engine *engine);
 /* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
 void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
 unsigned int cow_engine_throttle(struct cow_engine *engine);
+/* Copy without rest while the caller, who rests himself, keeps others waiting. */
+void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
 void cow_engine_read_stats(struct cow_engine *engine, struct cow_engine_stats *out);
 void cow_engine_reset_stats(struct cow_engine *engine);
 
