@@ -532,6 +532,16 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 	return m;
 }
 
+/* What is missing would let newer data stay in the origin. */
+static bool lacks_chunks(const struct cow_snap *snap)
+{
+	if (snap->epoch > snap->store->damage_epoch)
+		return false;
+	DMERR("store %pg: it has damaged tables, snapshot %u cannot be merged: run cowsnap repair",
+	      snap->store->bdev, snap->id);
+	return true;
+}
+
 int cow_merge_start(struct cow_snap *snap)
 {
 	struct cow_store *store = snap->store;
@@ -543,6 +553,8 @@ int cow_merge_start(struct cow_snap *snap)
 		      o->merge->snap->id);
 		return -EBUSY;
 	}
+	if (lacks_chunks(snap))
+		return -EUCLEAN;
 	m = merge_alloc(snap);
 	if (!m)
 		return -ENOMEM;
@@ -560,11 +572,14 @@ int cow_merge_start(struct cow_snap *snap)
 static int merge_begin(struct cow_snap *snap)
 {
 	struct cow_store *store = snap->store;
+	enum cow_snap_mark was = snap->mark;
 	int r;
 
 	spin_lock(&store->origin->lock);
 	WRITE_ONCE(snap->state, COW_SNAP_MERGING);
 	spin_unlock(&store->origin->lock);
+	/* What is written to the origin from now on may be the snapshot's own. */
+	WRITE_ONCE(snap->mark, COW_MARK_WRITTEN);
 	store->merging = snap;
 	store->merge_chunk = 0;
 	r = cow_store_renew_live(store);
@@ -577,6 +592,7 @@ static int merge_begin(struct cow_snap *snap)
 	if (r) {
 		spin_lock(&store->origin->lock);
 		WRITE_ONCE(snap->state, COW_SNAP_LIVE);
+		WRITE_ONCE(snap->mark, was);
 		spin_unlock(&store->origin->lock);
 		store->merging = NULL;
 		cow_store_renew_live(store);
@@ -595,6 +611,8 @@ int cow_merge_activate(struct cow_snap *snap)
 		DMERR("origin %pg: another snapshot is being merged", o->bdev);
 		return -EBUSY;
 	}
+	if (lacks_chunks(snap))
+		return -EUCLEAN;
 	r = cow_origin_freeze(o);
 	if (r)
 		return r;

@@ -264,7 +264,7 @@ static int snap_find_room(struct cow_bio *cb, struct snap_plan *plan)
 
 	if (!plan->needs_room)
 		return 0;
-	if (store->blocked == COW_STORE_EXTENDING || store->blocked == COW_STORE_FAILING) {
+	if (store->blocked == COW_STORE_PREPARING || store->blocked == COW_STORE_FAILING) {
 		list_add_tail(&cb->node, &store->waiting);
 		return -EINPROGRESS;
 	}
@@ -279,6 +279,29 @@ static int snap_find_room(struct cow_bio *cb, struct snap_plan *plan)
 		return -EINPROGRESS;
 	}
 	return r;
+}
+
+/*
+ * Before a snapshot of a persistent store gets its first version of its own its record
+ * says that it may have some. 0: it does; -EINPROGRESS: @cb waits for that.
+ * origin->lock held.
+ */
+static int snap_mark(struct cow_bio *cb)
+{
+	struct cow_snap *snap = cb->snap;
+	struct cow_store *store = snap->store;
+
+	if (!store->meta || READ_ONCE(snap->mark) == COW_MARK_WRITTEN)
+		return 0;
+	if (store->blocked == COW_STORE_FULL)
+		return -ENOSPC;
+	if (store->blocked == COW_STORE_OPEN) {
+		store->blocked = COW_STORE_PREPARING;
+		WRITE_ONCE(snap->mark, COW_MARK_WANTED);
+		queue_work(store->origin->wq, &store->mark_work);
+	}
+	list_add_tail(&cb->node, &store->waiting);
+	return -EINPROGRESS;
 }
 
 /* Give the first chunks of @cb a private version. origin->lock held. */
@@ -307,7 +330,7 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	if (!cow_store_trusts(store, snap, &ext))
 		return DM_MAPIO_KILL;
 	snap_make_plan(cb, &ext, &plan);
-	r = snap_find_room(cb, &plan);
+	r = snap_mark(cb) ?: snap_find_room(cb, &plan);
 	if (r == -EINPROGRESS)
 		return DM_MAPIO_SUBMITTED;
 	if (r)

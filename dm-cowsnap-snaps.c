@@ -143,9 +143,14 @@ bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap
 {
 	u32 damaged = READ_ONCE(store->damage_epoch);
 
-	/* Between the snapshot's epoch and that of a later one some may be missing. */
-	return !damaged || snap->epoch > damaged ||
-	       (ext->kind != COW_HOME && ext->epoch == snap->epoch);
+	if (!damaged || snap->epoch > damaged || cow_kind_is_private(ext->kind))
+		return true;
+	/*
+	 * Between the snapshot's epoch and that of a later one some may be missing, and
+	 * in front of a copied one its own.
+	 */
+	return ext->kind != COW_HOME && ext->epoch == snap->epoch &&
+	       READ_ONCE(snap->mark) == COW_MARK_NONE;
 }
 
 u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *live)
@@ -316,7 +321,7 @@ int cow_store_no_room(struct cow_store *store, bool must)
 	if (space->used < cow_space_ready(space))
 		return -ENOMEM;
 	if (space->geometry && space->blocks < space->max_blocks) {
-		store->blocked = COW_STORE_EXTENDING;
+		store->blocked = COW_STORE_PREPARING;
 		queue_work(store->origin->wq, &store->extend_work);
 		return -EBUSY;
 	}
@@ -836,6 +841,7 @@ void cow_snaps_exit(struct cow_store *store)
 	WRITE_ONCE(store->closing, true);
 	flush_work(&store->fail_work);
 	cancel_work_sync(&store->extend_work);
+	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->full_work);
 	cancel_work_sync(&store->reclaim_work);
 	cancel_work_sync(&store->event_work);

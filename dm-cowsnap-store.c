@@ -112,6 +112,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	init_waitqueue_head(&store->idle);
 	cow_snaps_init(store);
 	INIT_WORK(&store->extend_work, cow_super_extend_work);
+	INIT_WORK(&store->mark_work, cow_super_mark_work);
 	INIT_WORK(&store->check_work, cow_verify_work);
 	cow_map_init(&store->map);
 	cow_space_init(&store->space, NULL, bdev_nr_sectors(bdev) >> store->chunk_shift);
@@ -327,7 +328,7 @@ static bool store_unhook(struct cow_store *store)
 	if (active)
 		list_del_rcu(&store->node);
 	live = rcu_replace_pointer(store->live, NULL, lockdep_is_held(&origin->lock));
-	if (store->blocked == COW_STORE_FULL || store->blocked == COW_STORE_EXTENDING)
+	if (store->blocked == COW_STORE_FULL || store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 	spin_unlock(&origin->lock);
 	synchronize_rcu();

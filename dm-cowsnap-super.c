@@ -56,6 +56,7 @@ static void record_fill(struct cow_store *store, unsigned int number,
 		return;
 	record->id = cpu_to_le16(snap->id);
 	record->state = record_states[state_to_write(snap)];
+	record->flags = cpu_to_le32(READ_ONCE(snap->mark) ? COWSNAP_RECORD_WRITTEN : 0);
 	record->epoch = cpu_to_le64(snap->epoch);
 	record->sectors = cpu_to_le64(snap->nr_sectors);
 	record->time = cpu_to_le64(snap->time);
@@ -382,11 +383,51 @@ void cow_super_extend_work(struct work_struct *work)
 	mutex_unlock(&store->records_lock);
 
 	spin_lock(&store->origin->lock);
-	if (store->blocked == COW_STORE_EXTENDING)
+	if (store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 	if (r)
 		__cow_store_invalidate(store, COW_SNAP_INVALID,
 				       "its tables could not be extended");
+	spin_unlock(&store->origin->lock);
+}
+
+/* --------------------------------------------- snapshots that are written to at last */
+
+static int super_mark(struct cow_store *store)
+{
+	struct cow_snap *snap;
+	unsigned long number;
+	int r = 0;
+
+	xa_for_each(&store->records, number, snap) {
+		if (READ_ONCE(snap->mark) != COW_MARK_WANTED)
+			continue;
+		r = number < COWSNAP_SUPER_RECORDS ?
+		    super_write(store, store->space.blocks) : record_write(store, number);
+		if (r)
+			break;
+		WRITE_ONCE(snap->mark, COW_MARK_WRITTEN);
+	}
+	return r;
+}
+
+void cow_super_mark_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(work, struct cow_store, mark_work);
+	int r;
+
+	mutex_lock(&store->records_lock);
+	cow_meta_acquire(store->meta);
+	r = super_mark(store);
+	cow_meta_release(store->meta);
+	mutex_unlock(&store->records_lock);
+
+	spin_lock(&store->origin->lock);
+	if (store->blocked == COW_STORE_PREPARING)
+		cow_store_unblock(store);
+	if (r)
+		__cow_store_invalidate(store, COW_SNAP_INVALID,
+				       "a snapshot could not be marked as written to");
 	spin_unlock(&store->origin->lock);
 }
 
@@ -449,6 +490,8 @@ int cow_super_add_snap(struct cow_store *store, unsigned int number,
 	snap->epoch = epoch;
 	snap->nr_sectors = le64_to_cpu(record->sectors);
 	snap->time = le64_to_cpu(record->time);
+	if (le32_to_cpu(record->flags) & COWSNAP_RECORD_WRITTEN)
+		snap->mark = COW_MARK_WRITTEN;
 	snap->record = number;
 	store->epoch = max_t(u32, store->epoch, epoch);
 	r = xa_err(xa_store(&store->records, number, snap, GFP_KERNEL));

@@ -350,6 +350,13 @@ struct cow_snap_args {
 	sector_t nr_sectors;
 };
 
+/* Has the disk been told that a snapshot may have versions of its own? */
+enum cow_snap_mark {
+	COW_MARK_NONE,
+	COW_MARK_WANTED,
+	COW_MARK_WRITTEN,
+};
+
 /* One view of the origin at one instant; shared by all tables that name it. */
 struct cow_snap {
 	struct list_head node;		/* store->snaps, oldest first */
@@ -362,12 +369,13 @@ struct cow_snap {
 	u64 time;			/* of creation, seconds since 1970 */
 	bool overflow_apart;		/* NO, PO: report Overflow */
 	enum cow_snap_state state;	/* written under origin->lock */
+	enum cow_snap_mark mark;	/* from NONE to WANTED under origin->lock */
 };
 
 /* Why writes that need a copy have to wait for the whole store. */
 enum cow_store_blocked {
 	COW_STORE_OPEN,
-	COW_STORE_EXTENDING,	/* table blocks are being made ready */
+	COW_STORE_PREPARING,	/* table blocks are made ready, a snapshot is marked */
 	COW_STORE_FULL,		/* for on_full to do what it says */
 	COW_STORE_FAILING,	/* for the mark "invalid" to be on disk */
 };
@@ -406,6 +414,7 @@ struct cow_store {
 	u32 damage_epoch;		/* see the format; 0: all tables could be read */
 	u32 damaged_blocks;
 	struct work_struct extend_work;
+	struct work_struct mark_work;
 	struct work_struct fail_work;
 	struct list_head checks;	/* reads to be verified; origin->end_lock */
 	struct work_struct check_work;
@@ -631,6 +640,7 @@ int cow_super_add_snap(struct cow_store *store, unsigned int number,
 /* Chunks of records in the store. */
 u64 cow_super_record_chunks(const struct cow_store *store);
 void cow_super_extend_work(struct work_struct *work);
+void cow_super_mark_work(struct work_struct *work);
 
 /*
  * ---------------------------------------------------------------------------

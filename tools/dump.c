@@ -157,6 +157,7 @@ static void dump_records(struct writer *w, const struct store *s)
 		begin_item(w, "snapshot");
 		put_field(w, "id", r->id);
 		put_word(w, "state", record_state_name(r->state));
+		put_field(w, "flags", r->flags);
 		put_field(w, "epoch", r->epoch);
 		put_field(w, "sectors", r->sectors);
 		put_field(w, "time", r->time);

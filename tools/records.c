@@ -69,6 +69,7 @@ static int add_from_disk(struct store *s, u32 number, const struct cowsnap_recor
 		.number = number,
 		.id = le16toh(disk->id),
 		.state = disk->state,
+		.flags = le32toh(disk->flags),
 		.epoch = le64toh(disk->epoch),
 		.sectors = le64toh(disk->sectors),
 		.time = le64toh(disk->time),

@@ -102,6 +102,7 @@ struct record {
 	u16 id;
 	u8 state;
 	u8 marks;
+	u32 flags;
 	u64 epoch;
 	u64 sectors;
 	u64 time;

@@ -170,9 +170,10 @@ static int add_snapshot(struct dump *d, const struct dump_field *f, int count)
 {
 	struct record r = { .number = d->s.nr_records };
 	int state = name_to_state(field(f, count, "state"));
-	u64 id;
+	u64 id, flags;
 
 	if (state < 0 || !to_number(field(f, count, "id"), &id) ||
+	    !to_number(field(f, count, "flags"), &flags) || flags > UINT32_MAX ||
 	    id >= COWSNAP_MAX_SNAPSHOTS || d->s.nr_records >= COWSNAP_MAX_SNAPSHOTS ||
 	    !to_number(field(f, count, "epoch"), &r.epoch) ||
 	    !to_number(field(f, count, "sectors"), &r.sectors) ||
@@ -180,6 +181,7 @@ static int add_snapshot(struct dump *d, const struct dump_field *f, int count)
 		return dump_fail(d, "snapshot %zu of the dump is incomplete or wrong",
 				 d->s.nr_records);
 	r.id = id;
+	r.flags = flags;
 	r.state = state;
 	return records_add(&d->s, &r) ? dump_fail(d, "out of memory") : 0;
 }

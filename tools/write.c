@@ -40,6 +40,7 @@ static void encode_record(const struct record *r, struct cowsnap_record *disk)
 		return;
 	disk->id = htole16(r->id);
 	disk->state = r->state;
+	disk->flags = htole32(r->flags);
 	disk->epoch = htole64(r->epoch);
 	disk->sectors = htole64(r->sectors);
 	disk->time = htole64(r->time);

@@ -47,7 +47,7 @@
  *   104      8  durable                      0     2  id
  *   112      4  blocks                       2     1  state
  *   116      4  merge_id                     3     1  reserved
- *   120      8  merge_chunk                  4     4  reserved
+ *   120      8  merge_chunk                  4     4  flags
  *   128      4  on_full                      8     8  epoch
  *   132      4  wait_timeout                16     8  sectors
  *   136      4  throttle                    24     8  time
@@ -77,7 +77,8 @@
  * damage, unless one flipped bit explains it: then it is read as if that had not been. If
  * not, nobody knows which chunks it spoke of: snapshots up to damage_epoch answer with an
  * error where their version is not known, and copies made from then on carry later
- * epochs, so that they are not taken for what was lost.
+ * epochs, so that they are not taken for what was lost. A snapshot's own version may be
+ * among what was lost only if it was ever written to, which its record says beforehand.
  *
  * Snapshots. A slot (chunk C, epoch E) holds C for all snapshots with an epoch up to
  * E and above the next older slot of C. Deleting a snapshot rewrites its record and
@@ -147,6 +148,9 @@ enum cowsnap_record_state {
 	COWSNAP_RECORD_STATES,
 };
 
+/* Flags of a record. The snapshot may have versions of its own. */
+#define COWSNAP_RECORD_WRITTEN	1U
+
 enum cowsnap_on_full {
 	COWSNAP_FULL_INVALIDATE = 0,
 	COWSNAP_FULL_DROP_OLDEST = 1,
@@ -158,7 +162,7 @@ struct cowsnap_record {
 	__le16 id;
 	__u8 state;		/* enum cowsnap_record_state */
 	__u8 reserved1;
-	__le32 reserved2;
+	__le32 flags;
 	__le64 epoch;
 	__le64 sectors;		/* length of the snapshot */
 	__le64 time;		/* of creation, seconds since 1970 */

@@ -9,7 +9,7 @@
 need perl
 CHUNKS=256
 
-plan 86
+plan 91
 
 # Chunk n of version v is full of words that say so.
 # tag FILE VERSION FROM TO: write them.
@@ -258,7 +258,41 @@ for sector in 512 4096; do
 	bad_supers "$sector"
 done
 
+whole_base=$base
+whole_store=$store
+
+# ---- a snapshot's own version is in the block that is lost, the copied one is not ----
+
+base=$(mkloop 1M)
+store=$(mkloop 3M)
+tag "$base" 0 0 $((CHUNKS - 1))
+blockdev --flushbufs "$base"
+cp "$(loop_file "$base")" "$TEST_TMP/old1"
+cp "$(loop_file "$base")" "$TEST_TMP/old2"
+origin_up o "$base"
+snap_up s1 "$base" "$store" P 8 id 1 create
+snap_up s2 "$base" "$store" P 8 id 2 create
+# Blocks 2 to 5 have 34 slots each, so what is written to the snapshot is in block 6.
+tag /dev/mapper/o 1 0 149
+tag /dev/mapper/s2 7 5 5
+tag "$TEST_TMP/old2" 7 5 5
+is "$(odd /dev/mapper/s2 "$TEST_TMP/old2")" "" "own version: all is well at first"
+down
+flip $((6 * 512 * 8 + 900)) $((6 * 512 * 8 + 1900)) $((6 * 512 * 8 + 2900))
+up
+seen=$(odd /dev/mapper/s2 "$TEST_TMP/old2")
+like "$seen" 'eio 0-' "own version: what may have had one cannot be read"
+none_wrong "$seen" "own version: the copied one is not shown in its place"
+none_wrong "$(odd /dev/mapper/s1 "$TEST_TMP/old1")" "own version: nothing of the other is wrong"
+down
+not_ok "own version: it is not merged" \
+	dmsetup create o --table "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 2"
+dmsetup remove o 2>/dev/null
+
 # ---- what does not fit, or is none ----
+
+store=$whole_store
+base=$whole_base
 
 full=$(sectors "$store")
 truncated=$(mkloop 2M)

@@ -69,6 +69,7 @@ static void fill_record(struct maker *m, u32 id, struct cowsnap_record *rec)
 		state = COWSNAP_RECORD_OVERFLOWED + rng_below(&m->rng, 3);
 	rec->id = htole16(id);
 	rec->state = state;
+	rec->flags = htole32(COWSNAP_RECORD_WRITTEN);
 	rec->epoch = htole64(id + 1);
 	rec->sectors = htole64(m->o->origin_sectors);
 	rec->time = htole64(1700000000 + id);
