@@ -661,7 +661,8 @@ u64 cow_merge_left(const struct cow_snap *snap)
 		left += ext.nr;
 		at = ext.chunk + ext.nr;
 	}
-	return left;
+	/* Whoever reads 0 takes it for the end, and that is still to be written down. */
+	return left ?: 1;
 }
 
 bool cow_merge_failed(const struct cow_snap *snap)
