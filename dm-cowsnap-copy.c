@@ -67,7 +67,7 @@ static void pending_settle_room(struct cow_pending *p)
 	spin_unlock(&store->origin->lock);
 }
 
-static void pending_write(struct cow_pending *p, struct cow_job *job)
+void cow_pending_write(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_store *store = p->store;
 	blk_opf_t flags = 0;
@@ -102,8 +102,8 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 	pending_settle_room(p);
 	if (store->meta && !cow_kind_is_private(p->kind))
 		cow_meta_join(p, job);
-	if (!p->status)
-		pending_write(p, job);
+	if (!p->status && !cow_undo_keep(p, job))
+		cow_pending_write(p, job);
 }
 
 static void store_job_ready(struct cow_job *job)

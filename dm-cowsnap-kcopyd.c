@@ -78,6 +78,7 @@ struct cow_engine {
 	struct list_head written;
 	struct cow_page *free;
 	unsigned int nr_free, nr_pages;
+	unsigned int nr_buffer;		/* of nr_pages, for jobs that are kept */
 
 	/* Only the worker looks at these. */
 	unsigned int nr_active;		/* jobs that have pages */
@@ -432,9 +433,9 @@ static void finish_written(struct cow_engine *e)
 	struct cow_job *job;
 
 	while ((job = pop_job(e, &e->written))) {
-		job_give_pages(e, job);
+		if (!job->keep)
+			job_give_pages(e, job);
 		job_stopped(e);
-		e->stats.jobs++;
 		job->ops->done(job);
 	}
 }
@@ -444,6 +445,11 @@ static void write_read(struct cow_engine *e)
 	struct cow_job *job;
 
 	while ((job = pop_job(e, &e->read))) {
+		if (job->keep)
+			job_started(e);
+		else
+			e->stats.jobs++;
+		job->keep = false;
 		job->written = true;
 		atomic_set(&job->ios, 1);
 		job_zero_pad(job);
@@ -520,6 +526,7 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	job->engine = e;
 	job->read_status = BLK_STS_OK;
 	job->written = false;
+	job->keep = false;
 	job->pages = NULL;
 	spin_lock_irqsave(&e->lock, flags);
 	if (job->urgent)
@@ -527,6 +534,22 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	else
 		list_add_tail(&job->node, &e->waiting);
 	spin_unlock_irqrestore(&e->lock, flags);
+	queue_work(e->wq, &e->work);
+}
+
+void cow_engine_resume(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&e->lock, flags);
+	list_add_tail(&job->node, &e->read);
+	spin_unlock_irqrestore(&e->lock, flags);
+	queue_work(e->wq, &e->work);
+}
+
+void cow_engine_drop(struct cow_engine *e, struct cow_job *job)
+{
+	job_give_pages(e, job);
 	queue_work(e->wq, &e->work);
 }
 
@@ -543,7 +566,7 @@ void cow_engine_flush(struct cow_engine *e)
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
 {
 	/* Half, so that one job can be read while another is written. */
-	return READ_ONCE(e->nr_pages) * PAGE_SECTORS / 2;
+	return (READ_ONCE(e->nr_pages) - READ_ONCE(e->nr_buffer)) * PAGE_SECTORS / 2;
 }
 
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
@@ -552,9 +575,22 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 				clamp(READ_ONCE(kcopyd_budget), ENGINE_MIN_BUDGET_KIB,
 				      ENGINE_MAX_BUDGET_KIB) >> (PAGE_SHIFT - 10));
 
-	if (want <= e->nr_pages)
+	if (want <= e->nr_pages - e->nr_buffer)
 		return 0;
-	return add_page_block(e, want - e->nr_pages);
+	return add_page_block(e, want - (e->nr_pages - e->nr_buffer));
+}
+
+/* Pages that are not needed for this any more stay, for jobs. */
+int cow_engine_buffer(struct cow_engine *e, long sectors)
+{
+	long pages = sectors / (long)PAGE_SECTORS;
+	int r = 0;
+
+	if (pages > 0)
+		r = add_page_block(e, pages);
+	if (!r)
+		WRITE_ONCE(e->nr_buffer, e->nr_buffer + pages);
+	return r;
 }
 
 void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)

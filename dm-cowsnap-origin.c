@@ -159,6 +159,7 @@ void cow_bio_defer(struct cow_bio *cb)
 
 	spin_lock(&o->lock);
 	list_add_tail(&cb->node, &o->deferred);
+	cow_undo_kick(o);
 	alone = !o->nr_pendings;
 	spin_unlock(&o->lock);
 	/* With no pending left to free, nothing else would try again. */
@@ -266,24 +267,41 @@ static sector_t preserved_run(struct cow_origin *o, sector_t sector,
 	return nr_sectors;
 }
 
-/* The fast path: no lock, nothing allocated, the bio whole. Gate held open. */
-static bool origin_write_is_free(struct cow_origin *o, struct bio *bio)
+/* The fastest: every store has answered for these chunks before. RCU held. */
+static bool preserved_is_known(struct cow_origin *o, const struct bio *bio)
 {
-	bool preserved;
-	sector_t nr;
+	struct cow_store *store;
 
-	rcu_read_lock();
-	nr = preserved_run(o, bio->bi_iter.bi_sector, bio_sectors(bio), &preserved);
-	rcu_read_unlock();
-	if (!preserved || nr < bio_sectors(bio))
-		return false;
-	/* Pairs with the smp_wmb() in cow_pending_publish(). */
-	smp_rmb();
-	return !atomic_read(&o->nr_publishing);
+	list_for_each_entry_rcu(store, &o->stores, node) {
+		u64 first, nr;
+
+		if (!rcu_access_pointer(store->live))
+			continue;
+		nr = covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &first);
+		if (nr && !cow_known_all(&store->known, first, nr))
+			return false;
+	}
+	return true;
+}
+
+/* Every store has just answered, and the gate has been open all along. RCU held. */
+static void remember_preserved(struct cow_origin *o, const struct bio *bio)
+{
+	struct cow_store *store;
+
+	list_for_each_entry_rcu(store, &o->stores, node) {
+		u64 first, nr;
+
+		nr = covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &first);
+		if (nr && rcu_access_pointer(store->live))
+			cow_known_add(&store->known, first, nr);
+	}
 }
 
 /* What one bio has asked for so far, over all stores. */
 struct cow_request {
+	sector_t start, end;		/* what the bio writes */
+	sector_t ahead_end;		/* what is copied ahead ends there */
 	struct list_head fresh;		/* pendings without a job yet */
 	struct cow_pending *last;	/* one that the bio has to wait for */
 	struct cow_store *blocked;	/* or a store */
@@ -299,20 +317,24 @@ u64 cow_run_chunks_max(struct cow_store *store)
 	return clamp_t(u64, cow_sector_to_chunk(store, sectors), 1, COW_RUN_CHUNKS);
 }
 
-/* A pending for up to @nr chunks from @at on. NULL: the request cannot go on. */
+/*
+ * A pending for up to @nr chunks from @at on. NULL: the request cannot go on; where
+ * nobody @needs them, nothing else comes of that.
+ */
 static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_store *store,
-					  u64 at, u64 nr)
+					  u64 at, u64 nr, bool needs)
 {
 	struct cow_pending *p = NULL;
 	u64 place;
 	u32 got;
 
 	if (store->blocked) {
-		rq->blocked = store;
+		if (needs)
+			rq->blocked = store;
 		return NULL;
 	}
 	got = cow_store_room(store, min(nr, cow_run_chunks_max(store)), &place);
-	if (!got) {
+	if (!got && needs) {
 		switch (cow_store_no_room(store, true)) {
 		case -EBUSY:
 			rq->blocked = store;
@@ -321,13 +343,14 @@ static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_sto
 			rq->starved = true;
 			break;
 		}
-		return NULL;
 	}
+	if (!got)
+		return NULL;
 	if (rq->nr < PENDING_PER_BIO)
 		p = cow_pending_add(store, at, got, COW_COPIED, place, got);
 	if (!p) {
 		cow_space_free(&store->space, place, got);
-		rq->starved = true;
+		rq->starved |= needs;
 	}
 	return p;
 }
@@ -337,9 +360,23 @@ static bool request_is_stuck(const struct cow_request *rq)
 	return rq->starved || rq->blocked;
 }
 
-/* Ask for copies of what is not preserved in a stretch without pendings. */
-static void request_gap(struct cow_request *rq, struct cow_store *store,
-			const struct cow_live *live, u64 at, u64 end)
+/* Of a run that begins with what is needed some may be copied for later. */
+static void count_copied(struct cow_ahead *a, const struct cow_pending *p, u64 needed)
+{
+	const struct cow_store *store = p->store;
+	u64 nr = p->last - p->first + 1;
+	u64 now = p->first < needed ? min(nr, needed - p->first) : 0;
+
+	a->copied += cow_chunk_to_sector(store, nr);
+	a->copied_ahead += cow_chunk_to_sector(store, nr - now);
+}
+
+/*
+ * Ask for copies of what is not preserved in a stretch without pendings; the bio waits
+ * for those of chunks below @needed. False: it cannot go on.
+ */
+static bool request_gap(struct cow_request *rq, struct cow_store *store,
+			const struct cow_live *live, u64 at, u64 end, u64 needed)
 {
 	while (at < end) {
 		struct cow_pending *p;
@@ -350,9 +387,9 @@ static void request_gap(struct cow_request *rq, struct cow_store *store,
 			at += nr;
 			continue;
 		}
-		p = request_chunks(rq, store, at, nr);
+		p = request_chunks(rq, store, at, nr, at < needed);
 		if (!p)
-			return;
+			return false;
 		/*
 		 * As of now: home cannot change before this is published as long as
 		 * that epoch lives. A later one must not get this copy, since home
@@ -360,29 +397,60 @@ static void request_gap(struct cow_request *rq, struct cow_store *store,
 		 */
 		p->epoch = cow_store_copy_epoch(store, live);
 		list_add_tail(&p->node, &rq->fresh);
-		rq->last = p;
+		count_copied(&store->origin->ahead, p, needed);
+		if (at < needed)
+			rq->last = p;
 		rq->nr++;
 		at = p->last + 1;
 	}
+	return true;
 }
 
-/* Ask one store for all that keeps the bio from going home. */
-static void request_store(struct cow_request *rq, struct cow_store *store,
-			  struct bio *bio)
+/* How many sectors may be copied ahead: the last of the room is for what is needed. */
+static sector_t store_room_ahead(const struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+	u64 kept = space->used + space->total / 8;
+
+	if (store->blocked || kept >= space->total)
+		return 0;
+	return min(cow_chunk_to_sector(store, space->total - kept), cow_store_ahead(store));
+}
+
+/* Chunks of @store that the bio writes, from *@at to below *@needed, and those ahead. */
+static void request_range(struct cow_request *rq, struct cow_store *store, u64 *at,
+			  u64 *needed, u64 *end)
+{
+	sector_t most = min(rq->ahead_end, rq->end + store_room_ahead(store));
+	u64 nr;
+
+	*needed = 0;
+	nr = covered_chunks(store, rq->start, rq->end - rq->start, at);
+	if (nr)
+		*needed = *at + nr;
+	if (most > rq->end)
+		nr = covered_chunks(store, rq->start, most - rq->start, at);
+	*end = nr ? *at + nr : 0;
+}
+
+/* Ask one store for all that keeps the bio from going home, and for more. */
+static void request_store(struct cow_request *rq, struct cow_store *store)
 {
 	const struct cow_live *live;
-	u64 at, end, nr;
+	u64 at = 0, needed, end;
 
 	live = rcu_dereference_protected(store->live,
 					 lockdep_is_held(&store->origin->lock));
-	nr = covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &at);
-	for (end = at + nr; live && nr && at < end && !request_is_stuck(rq); ) {
+	request_range(rq, store, &at, &needed, &end);
+	while (live && at < end && !request_is_stuck(rq)) {
 		struct cow_pending *p = cow_pending_overlap(store, at, end - 1);
 
-		request_gap(rq, store, live, at, p ? max(at, p->first) : end);
+		if (!request_gap(rq, store, live, at, p ? max(at, p->first) : end, needed))
+			break;
 		if (!p)
 			break;
-		rq->last = p;
+		if (p->first < needed)
+			rq->last = p;
 		at = p->last + 1;
 		/* The funnel may have closed the store. */
 		live = rcu_dereference_protected(store->live,
@@ -431,6 +499,45 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 	}
 }
 
+static void copy_ahead(struct cow_origin *o, struct bio *bio)
+{
+	struct cow_request rq = { .fresh = LIST_HEAD_INIT(rq.fresh) };
+	struct cow_store *store;
+
+	spin_lock(&o->lock);
+	rq.start = bio_end_sector(bio);
+	rq.end = rq.start;
+	rq.ahead_end = cow_ahead_note(o, bio->bi_iter.bi_sector, rq.end);
+	list_for_each_entry(store, &o->stores, node)
+		request_store(&rq, store);
+	request_submit(&rq, o);
+	spin_unlock(&o->lock);
+}
+
+/* The fast path: no lock, nothing allocated, the bio whole. Gate held open. */
+static bool origin_write_is_free(struct cow_origin *o, struct bio *bio)
+{
+	bool preserved;
+	sector_t nr;
+
+	rcu_read_lock();
+	if (preserved_is_known(o, bio)) {
+		rcu_read_unlock();
+		return true;
+	}
+	nr = preserved_run(o, bio->bi_iter.bi_sector, bio_sectors(bio), &preserved);
+	preserved = preserved && nr == bio_sectors(bio);
+	/* Pairs with the smp_wmb() in cow_pending_publish(). */
+	smp_rmb();
+	preserved = preserved && !atomic_read(&o->nr_publishing);
+	if (preserved)
+		remember_preserved(o, bio);
+	rcu_read_unlock();
+	if (preserved && cow_ahead_due(o, bio->bi_iter.bi_sector, bio_end_sector(bio)))
+		copy_ahead(o, bio);
+	return preserved;
+}
+
 enum verdict { GO_HOME, PARKED, NO_MEMORY };
 
 /* The whole truth, under the lock: start what is missing and park, or go home. */
@@ -441,8 +548,13 @@ static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb)
 	struct cow_store *store;
 
 	spin_lock(&o->lock);
+	rq.start = cb->bio->bi_iter.bi_sector;
+	rq.end = bio_end_sector(cb->bio);
+	rq.ahead_end = rq.end;
+	if (bio_op(cb->bio) != REQ_OP_DISCARD && !cb->merging)
+		rq.ahead_end = cow_ahead_note(o, rq.start, rq.end);
 	list_for_each_entry(store, &o->stores, node)
-		request_store(&rq, store, cb->bio);
+		request_store(&rq, store);
 	if (rq.blocked) {
 		list_add_tail(&cb->node, &rq.blocked->waiting);
 		verdict = PARKED;

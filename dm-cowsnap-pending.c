@@ -160,6 +160,35 @@ static void pending_free_room(struct cow_pending *p)
 	}
 }
 
+struct cow_pending *cow_pending_kept(struct cow_store *store, u64 first, u64 last)
+{
+	struct cow_pending *p = pending_tree_iter_first(&store->kept, first, last);
+
+	if (p)
+		return p;
+	p = pending_tree_iter_first(&store->pendings, first, last);
+	while (p && !(p->kept && p->publishing))
+		p = pending_tree_iter_next(p, first, last);
+	return p;
+}
+
+void cow_pending_forget_kept(struct cow_pending *p)
+{
+	pending_tree_remove(p, &p->store->kept);
+}
+
+/* It has left the tree of pendings, but its data is still to be written. */
+static void pending_keep(struct cow_pending *p)
+{
+	/* What did not get into the map has its room to give back. */
+	if (p->nr_room) {
+		cow_undo_drop(p);
+		return;
+	}
+	pending_tree_insert(p, &p->store->kept);
+	cow_undo_add(p);
+}
+
 /* Take a pending out and let go what waits for it. Engine's worker. */
 static void pending_release(struct cow_pending *p)
 {
@@ -176,7 +205,10 @@ static void pending_release(struct cow_pending *p)
 	if (p->publishing)
 		atomic_dec(&o->nr_publishing);
 	list_splice_init(&p->parked, &parked);
-	mempool_free(p, &o->pending_pool);
+	if (p->kept)
+		pending_keep(p);
+	else
+		mempool_free(p, &o->pending_pool);
 	o->nr_pendings--;
 	if (!list_empty(&o->deferred))
 		mod_delayed_work(o->wq, &o->decide_work, 0);

@@ -89,6 +89,23 @@ static int snap_read_copied(struct cow_bio *cb, struct cow_bio **part, u64 first
 	return r == -ENOMEM ? snap_defer(cb, part) : r;
 }
 
+/* The chunks of @cb have a place in the store: is their data still to be written there? */
+static bool snap_waits_for_data(struct cow_bio *cb)
+{
+	struct cow_store *store = cb->snap->store;
+	u64 first, nr = bio_chunks(store, cb->bio, &first);
+	bool waits;
+
+	/* After the lookup; what is kept was counted before it was published. */
+	smp_rmb();
+	if (likely(!READ_ONCE(store->nr_undo)))
+		return false;
+	spin_lock(&store->origin->lock);
+	waits = cow_undo_wait(cb, first, nr);
+	spin_unlock(&store->origin->lock);
+	return waits;
+}
+
 static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_snap *snap = cb->snap;
@@ -110,6 +127,8 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 			return cow_bio_finish(*part, BLK_STS_IOERR);
 		if (ext.kind == COW_COPIED && store->meta)
 			return snap_read_copied(*part, part, first, ext.place);
+		if (ext.kind == COW_COPIED && snap_waits_for_data(*part))
+			return DM_MAPIO_SUBMITTED;
 		if (cow_kind_has_data(ext.kind)) {
 			point_at_store(store, (*part)->bio, first, ext.place);
 			return DM_MAPIO_REMAPPED;
@@ -329,6 +348,8 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 		return -EAGAIN;
 	if (!cow_store_trusts(store, snap, &ext))
 		return DM_MAPIO_KILL;
+	if (ext.kind == COW_COPIED && cow_undo_wait(cb, first, ext.nr))
+		return DM_MAPIO_SUBMITTED;
 	snap_make_plan(cb, &ext, &plan);
 	r = snap_mark(cb) ?: snap_find_room(cb, &plan);
 	if (r == -EINPROGRESS)

@@ -82,6 +82,8 @@ static void live_replace(struct cow_store *store, struct cow_live *live)
 		return;
 	old = rcu_replace_pointer(store->live, live,
 				  lockdep_is_held(&store->origin->lock));
+	if (live && (!old || live->epoch[live->nr - 1] > old->epoch[old->nr - 1]))
+		cow_known_forget(&store->known);
 	if (old)
 		kvfree_rcu(old, rcu);
 }
@@ -401,6 +403,7 @@ static void store_reclaim_work(struct work_struct *work)
 	spin_lock(&store->origin->lock);
 	store->reclaiming = true;
 	spin_unlock(&store->origin->lock);
+	cow_undo_flush(store);
 	/* Of the epochs up to that some may go meanwhile: then too little is freed. */
 	mutex_lock(&store->origin->admin);
 	live = cow_store_kept_epochs(store);
@@ -544,6 +547,8 @@ static void snap_go_live(struct cow_snap *snap, sector_t nr_sectors,
 	if (store->protect_sectors < nr_sectors)
 		WRITE_ONCE(store->protect_sectors, nr_sectors);
 	live_replace(store, live);
+	/* It may only have got longer. */
+	cow_known_forget(&store->known);
 	spin_unlock(&origin->lock);
 }
 
@@ -654,6 +659,17 @@ static void cover_snapshots(struct cow_store *store)
 			WRITE_ONCE(store->protect_sectors, snap->nr_sectors);
 }
 
+/* Pages for an undo buffer of @kib. origin->admin held. */
+static int store_reserve_undo(struct cow_store *store, unsigned int kib)
+{
+	long more = (long)kib - (long)store->undo_reserved;
+	int r = cow_engine_buffer(store->origin->engine, more * (1024 >> SECTOR_SHIFT));
+
+	if (!r)
+		store->undo_reserved = kib;
+	return r;
+}
+
 /* origin->admin held. */
 static int store_activate(struct cow_store *store)
 {
@@ -663,6 +679,8 @@ static int store_activate(struct cow_store *store)
 	if (!list_empty(&store->node))
 		return 0;
 	r = cow_engine_reserve(o->engine, store->chunk_sectors);
+	if (!r)
+		r = store_reserve_undo(store, store->options.undo_buffer);
 	if (!r && store->meta && !store->super_sequence)
 		r = cow_super_format(store);
 	if (!r)
@@ -675,6 +693,7 @@ static int store_activate(struct cow_store *store)
 	spin_lock(&o->lock);
 	cover_snapshots(store);
 	list_add_tail_rcu(&store->node, &o->stores);
+	cow_ahead_limit(o);
 	spin_unlock(&o->lock);
 	if (store->options.throttle < 100)
 		cow_engine_set_throttle(o->engine, store->options.throttle);
@@ -801,11 +820,41 @@ int cow_store_delete_snap(struct cow_store *store, unsigned int id)
 	return r;
 }
 
+static int store_set_undo(struct cow_store *store, unsigned int kib)
+{
+	int r;
+
+	if (store->meta) {
+		DMERR("store %pg is persistent: undo_buffer is for transient ones",
+		      store->bdev);
+		return -EINVAL;
+	}
+	mutex_lock(&store->origin->admin);
+	/* Less is in force once what is kept beyond it is written. */
+	spin_lock(&store->origin->lock);
+	store->options.undo_buffer = min(kib, store->undo_reserved);
+	spin_unlock(&store->origin->lock);
+	if (kib < store->undo_reserved)
+		cow_undo_flush(store);
+	r = store_reserve_undo(store, kib);
+	if (!r) {
+		spin_lock(&store->origin->lock);
+		store->options.undo_buffer = kib;
+		spin_unlock(&store->origin->lock);
+	}
+	mutex_unlock(&store->origin->admin);
+	return r;
+}
+
 int cow_store_set_options(struct cow_store *store, const struct cow_options *given)
 {
 	struct cow_options *opt = &store->options;
 	int r = 0;
 
+	if (given->undo_buffer)
+		r = store_set_undo(store, given->undo_buffer - 1);
+	if (r)
+		return r;
 	spin_lock(&store->origin->lock);
 	if (given->on_full)
 		opt->on_full = given->on_full - 1;
@@ -813,6 +862,10 @@ int cow_store_set_options(struct cow_store *store, const struct cow_options *giv
 		opt->wait_timeout = given->wait_timeout;
 	if (given->throttle)
 		opt->throttle = given->throttle;
+	if (given->copy_ahead) {
+		opt->copy_ahead = given->copy_ahead - 1;
+		cow_ahead_limit(store->origin);
+	}
 	if (given->low_water) {
 		opt->low_water = given->low_water;
 		store->below_water = true;

@@ -94,6 +94,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	INIT_LIST_HEAD(&store->tables);
 	INIT_LIST_HEAD(&store->waiting);
 	INIT_LIST_HEAD(&store->checks);
+	INIT_LIST_HEAD(&store->undo);
 	xa_init(&store->ids);
 	xa_init_flags(&store->records, XA_FLAGS_ALLOC);
 	xa_init(&store->record_chunks);
@@ -104,17 +105,23 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	store->chunk_sectors = chunk_sectors;
 	store->chunk_shift = ilog2(chunk_sectors);
 	store->pendings = RB_ROOT_CACHED;
+	store->kept = RB_ROOT_CACHED;
 	store->writable = !bdev_read_only(bdev);
 	store->below_water = true;
 	store->options.on_full = COWSNAP_FULL_INVALIDATE;
 	store->options.wait_timeout = COW_WAIT_TIMEOUT;
 	store->options.throttle = 100;
+	store->options.copy_ahead = cow_ahead_default();
+	if (persistence == 'N')
+		store->options.undo_buffer = cow_undo_default();
 	init_waitqueue_head(&store->idle);
 	cow_snaps_init(store);
 	INIT_WORK(&store->extend_work, cow_super_extend_work);
 	INIT_WORK(&store->mark_work, cow_super_mark_work);
 	INIT_WORK(&store->check_work, cow_verify_work);
+	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
 	cow_map_init(&store->map);
+	cow_known_init(&store->known);
 	cow_space_init(&store->space, NULL, bdev_nr_sectors(bdev) >> store->chunk_shift);
 	return store;
 }
@@ -149,6 +156,7 @@ static void store_free(struct cow_store *store)
 	free_snaps(store);
 	kvfree(rcu_dereference_protected(store->live, true));
 	cow_map_destroy(&store->map);
+	cow_known_exit(&store->known);
 	cow_space_destroy(&store->space);
 	xa_destroy(&store->ids);
 	xa_destroy(&store->records);
@@ -362,6 +370,8 @@ static void store_close(struct cow_store *store)
 	if (kept && store->meta)
 		cow_absent_add(origin, cow_meta_uuid(store->meta), false);
 	wait_event(store->idle, store_is_idle(store));
+	cow_undo_close(store);
+	cow_engine_buffer(origin->engine, -(long)store->undo_reserved * (1024 >> SECTOR_SHIFT));
 	cow_snaps_exit(store);
 	/* The disk says that they are live: this module at least knows better. */
 	if (store_checkpoint(store) && store->unmarked)

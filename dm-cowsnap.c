@@ -88,6 +88,18 @@ static int read_option(char **error, const char *name, const char *word,
 		return read_number(error, name, word, 1, 100, &options->low_water);
 	if (!strcmp(name, "wait_timeout"))
 		return read_number(error, name, word, 1, 119, &options->wait_timeout);
+	if (!strcmp(name, "copy_ahead")) {
+		int r = read_number(error, name, word, 0, COW_AHEAD_MAX, &options->copy_ahead);
+
+		options->copy_ahead++;
+		return r;
+	}
+	if (!strcmp(name, "undo_buffer")) {
+		int r = read_number(error, name, word, 0, COW_UNDO_MAX, &options->undo_buffer);
+
+		options->undo_buffer++;
+		return r;
+	}
 	if (strcmp(name, "on_full"))
 		return -ENOENT;
 	i = match_string(on_full_words, ARRAY_SIZE(on_full_words), word ?: "");
@@ -254,7 +266,8 @@ static int target_preresume(struct dm_target *ti)
 
 	if (ct->store)
 		r = cow_store_activate(ct->store);
-	if (!r && (given->on_full || given->wait_timeout || given->throttle || given->low_water))
+	if (!r && (given->on_full || given->wait_timeout || given->throttle ||
+		   given->low_water || given->copy_ahead || given->undo_buffer))
 		r = cow_store_set_options(ct->store, given);
 	return r;
 }
@@ -484,6 +497,8 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 		DMEMIT(" parked %lld skipped_discards %lld",
 		       atomic64_read(&o->parked_writes),
 		       atomic64_read(&o->skipped_discards));
+		DMEMIT(" copied_ahead %llu wasted_ahead %llu", READ_ONCE(o->ahead.copied_ahead),
+		       READ_ONCE(o->ahead.wasted));
 		emit_copy_stats(o, result, maxlen, &sz);
 		break;
 	case STATUSTYPE_TABLE:
@@ -510,6 +525,10 @@ static void reset_stats(struct cow_origin *o)
 	atomic64_set(&o->held_writes, 0);
 	atomic64_set(&o->parked_writes, 0);
 	atomic64_set(&o->skipped_discards, 0);
+	spin_lock(&o->lock);
+	o->ahead.copied_ahead = 0;
+	o->ahead.wasted = 0;
+	spin_unlock(&o->lock);
 }
 
 /* The store a message is for: the one that is named, the table's, or the only one. */
@@ -560,8 +579,7 @@ static int message_set(struct cow_store *store, char **argv)
 	int r = read_option(&error, argv[1], argv[2], &options);
 
 	if (r == -ENOENT) {
-		DMERR("message set: \"%s\" is none of throttle, on_full, wait_timeout, low_water",
-		      argv[1]);
+		DMERR("message set: \"%s\" is no option of a store", argv[1]);
 		return -EINVAL;
 	}
 	if (r) {
@@ -921,9 +939,11 @@ static void snap_emit_info(struct cow_target *ct, bool merge, char *result,
 	       store->zero_chunks);
 	DMEMIT(" pending %u memory %llu freed %llu", store->nr_pendings,
 	       store->map.nr_bytes, store->freed_chunks);
-	DMEMIT(" on_full %s wait_timeout %u low_water %u",
+	DMEMIT(" on_full %s wait_timeout %u low_water %u copy_ahead %u",
 	       on_full_words[store->options.on_full], store->options.wait_timeout,
-	       store->options.low_water);
+	       store->options.low_water, store->options.copy_ahead);
+	DMEMIT(" undo_buffer %u buffered %llu", store->options.undo_buffer,
+	       (u64)store->undo_sectors);
 	spin_unlock(&ct->origin->lock);
 	emit_meta_stats(store, result, maxlen, &sz);
 	emit_copy_stats(ct->origin, result, maxlen, &sz);
@@ -942,6 +962,10 @@ static void emit_options(const struct cow_options *options, char *result,
 		DMEMIT(" throttle %u", options->throttle);
 	if (options->low_water)
 		DMEMIT(" low_water %u", options->low_water);
+	if (options->copy_ahead)
+		DMEMIT(" copy_ahead %u", options->copy_ahead - 1);
+	if (options->undo_buffer)
+		DMEMIT(" undo_buffer %u", options->undo_buffer - 1);
 	*size = sz;
 }
 
@@ -949,7 +973,8 @@ static void snap_emit_table(struct cow_target *ct, char *result, unsigned int ma
 {
 	const struct cow_options *opt = &ct->options;
 	unsigned int count = 2 * (ct->id_given + !!opt->on_full + !!opt->wait_timeout +
-				  !!opt->throttle + !!opt->low_water) +
+				  !!opt->throttle + !!opt->low_water + !!opt->copy_ahead +
+				  !!opt->undo_buffer) +
 			     ct->discard_zeroes_cow + ct->discard_passdown_origin;
 	unsigned int sz = 0;
 

@@ -175,6 +175,59 @@ bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *
 
 /*
  * ---------------------------------------------------------------------------
+ * dm-cowsnap-known.c: chunks known to be preserved
+ * ---------------------------------------------------------------------------
+ */
+
+/* 64 KiB; with chunks of 4 KiB they speak of 1 GiB. */
+#define COW_KNOWN_WORDS	8192U
+#define COW_KNOWN_BITS	32U
+
+struct cow_known {
+	u64 *word;			/* NULL: no memory, so nothing is known */
+};
+
+void cow_known_init(struct cow_known *known);
+void cow_known_exit(struct cow_known *known);
+/*
+ * These chunks are preserved for all live snapshots, and no tracked read of them is
+ * left. Any context; the origin's gate held open.
+ */
+void cow_known_add(struct cow_known *known, u64 first, u64 nr);
+/* A snapshot is being made. The gate is shut. */
+void cow_known_forget(struct cow_known *known);
+
+/* Bits for those of @nr chunks from @first on that share its word. */
+static inline u32 cow_known_mask(u64 first, u64 nr)
+{
+	unsigned int low = first % COW_KNOWN_BITS;
+	u64 high = min_t(u64, low + nr, COW_KNOWN_BITS);
+
+	return GENMASK(high - 1, low);
+}
+
+/* Are all of these known? At least one. Any context. */
+static inline bool cow_known_all(const struct cow_known *known, u64 first, u64 nr)
+{
+	u64 end = first + nr;
+
+	if (unlikely(!known->word))
+		return false;
+	do {
+		u64 number = first / COW_KNOWN_BITS;
+		u32 mask = cow_known_mask(first, end - first);
+		/* Before the write that it allows; pairs with word_add(). */
+		u64 word = smp_load_acquire(&known->word[number % COW_KNOWN_WORDS]);
+
+		if (word >> 32 != number || ~(u32)word & mask)
+			return false;
+		first = (number + 1) * COW_KNOWN_BITS;
+	} while (first < end);
+	return true;
+}
+
+/*
+ * ---------------------------------------------------------------------------
  * dm-cowsnap-kcopyd.c: the copy engine
  * ---------------------------------------------------------------------------
  */
@@ -210,6 +263,7 @@ struct cow_job {
 	blk_status_t read_status;
 	bool written;			/* stage: reading, then writing */
 	bool urgent;			/* goes first, whatever the throttle says */
+	bool keep;			/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	struct cow_page *pages;
 	/* Where the last walk through the pages stood: walks go forward. */
@@ -218,7 +272,7 @@ struct cow_job {
 };
 
 struct cow_engine_stats {
-	u64 jobs;			/* finished */
+	u64 jobs;			/* read */
 	u64 read_sectors;
 	u64 written_sectors;
 	u64 page_waits;			/* jobs put back for lack of pages */
@@ -235,6 +289,12 @@ struct cow_engine *cow_engine_create(struct workqueue_struct *wq,
 void cow_engine_destroy(struct cow_engine *engine);
 /* Have room for at least one job of @sectors. May sleep. */
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
+/* Jobs may keep pages for so many sectors more, or (negative) fewer. May sleep. */
+int cow_engine_buffer(struct cow_engine *engine, long sectors);
+/* Go on with a job that was kept: ->ready is called again. Any context. */
+void cow_engine_resume(struct cow_engine *engine, struct cow_job *job);
+/* What was kept is not needed. Any context. */
+void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);
 /* Longest job, in sectors, that the pages of the engine can hold. Any context. */
 unsigned int cow_engine_job_sectors(struct cow_engine *engine);
 /* Queue a job. Context: any, never sleeps. */
@@ -334,7 +394,12 @@ struct cow_options {
 	unsigned int wait_timeout;	/* seconds, 1 to 119 */
 	unsigned int throttle;		/* percent of time, 1 to 100 */
 	unsigned int low_water;		/* percent used, 1 to 100 */
+	unsigned int copy_ahead;	/* KiB, 0 to COW_AHEAD_MAX; in a table plus one */
+	unsigned int undo_buffer;	/* KiB, 0 to COW_UNDO_MAX; the same */
 };
+
+#define COW_UNDO_MAX		1048576U
+#define COW_AHEAD_MAX		65536U
 
 #define COW_WAIT_TIMEOUT	60U
 
@@ -397,6 +462,7 @@ struct cow_store {
 	struct cow_options options;	/* under origin->lock */
 
 	struct cow_map map;
+	struct cow_known known;
 	struct cow_live __rcu *live;	/* replaced under origin->lock */
 	sector_t protect_sectors;	/* of the origin; grows under origin->lock */
 	u32 epoch;			/* last one given out */
@@ -420,6 +486,15 @@ struct cow_store {
 	struct work_struct check_work;
 	atomic64_t unverified;		/* reads of parts of large chunks */
 	atomic64_t bad_checksums;
+
+	/* Transient stores: copies kept in memory. */
+	struct list_head undo;		/* struct cow_pending; not those being written */
+	struct rb_root_cached kept;	/* all of them */
+	unsigned int nr_undo;		/* READ_ONCE without the lock */
+	sector_t undo_sectors;
+	unsigned int undo_reserved;	/* KiB; origin->admin */
+	bool undo_closed;
+	struct delayed_work undo_work;
 
 	/* Under origin->lock. */
 	struct cow_space space;
@@ -532,6 +607,12 @@ void cow_snaps_exit(struct cow_store *store);
 /* Put what @pending has ready into the map. Engine's worker. */
 int cow_store_publish(struct cow_pending *pending);
 extern const struct cow_job_ops cow_store_job_ops;
+
+/* How far this store may be copied to ahead of a writer, in sectors. */
+static inline sector_t cow_store_ahead(const struct cow_store *store)
+{
+	return (sector_t)READ_ONCE(store->options.copy_ahead) << (10 - SECTOR_SHIFT);
+}
 
 static inline sector_t cow_chunk_to_sector(const struct cow_store *store, u64 chunk)
 {
@@ -743,6 +824,7 @@ struct cow_pending {
 	enum cow_pending_mode mode;
 	bool publishing;		/* counted in origin->nr_publishing */
 	bool check_source;		/* the copy is of a chunk with a checksum */
+	bool kept;			/* in the undo buffer */
 	/* In a commit: engine's worker only. */
 	struct list_head member;	/* meta->members */
 	u64 ticket;			/* it is durable when this one is */
@@ -773,6 +855,12 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
 /* Data that took no job has been dealt with: have it published. Any context. */
 void cow_pending_finished(struct cow_pending *pending);
+/* Write what @job has read to the room of @pending, but for zeroes. From ->ready. */
+void cow_pending_write(struct cow_pending *pending, struct cow_job *job);
+/* One whose data is kept and to be seen already, if any is here. origin->lock held. */
+struct cow_pending *cow_pending_kept(struct cow_store *store, u64 first, u64 last);
+/* It is no longer. origin->lock held. */
+void cow_pending_forget_kept(struct cow_pending *pending);
 /* The data of @pending is dealt with, or failed: publish it. Engine's worker. */
 void cow_pending_publish(struct cow_pending *pending);
 /* The engine's hook: what was finished or drained elsewhere. @context: the origin. */
@@ -791,6 +879,30 @@ static inline sector_t cow_pending_end_sector(const struct cow_pending *pending)
 {
 	return cow_chunk_to_sector(pending->store, pending->last + 1);
 }
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-undo.c: the undo buffer of transient stores
+ * ---------------------------------------------------------------------------
+ */
+
+/* What a new store keeps, in KiB. */
+unsigned int cow_undo_default(void);
+/* Shall the copy that @job has read stay in memory for now? Engine's worker. */
+bool cow_undo_keep(struct cow_pending *pending, struct cow_job *job);
+/* It is in the map, and no longer pending. origin->lock held. */
+void cow_undo_add(struct cow_pending *pending);
+/* It did not get there. origin->lock held, let go and taken again. Engine's worker. */
+void cow_undo_drop(struct cow_pending *pending);
+/* If any of these chunks is kept: have it written, @cb waits. origin->lock held. */
+bool cow_undo_wait(struct cow_bio *cb, u64 first, u64 nr);
+/* Memory is short: have everything written. origin->lock held. */
+void cow_undo_kick(struct cow_origin *origin);
+/* Wait until all is written. May sleep. */
+void cow_undo_flush(struct cow_store *store);
+/* Nobody will read it any more: forget all. May sleep. */
+void cow_undo_close(struct cow_store *store);
+void cow_undo_work(struct work_struct *work);
 
 /*
  * ---------------------------------------------------------------------------
@@ -829,6 +941,23 @@ struct cow_bio {
 	bool check;			/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
+};
+
+/* Somebody who writes one chunk after the other. Sectors; see dm-cowsnap-ahead.c. */
+struct cow_stream {
+	sector_t begin, next, done;
+	u64 used;			/* cow_ahead.clock then */
+};
+
+#define COW_STREAMS	8U
+
+struct cow_ahead {
+	struct cow_stream stream[COW_STREAMS];
+	u64 clock;
+	sector_t most;			/* of what the stores allow */
+	u64 copied;			/* all that was copied, sectors, once for a store */
+	u64 copied_ahead;		/* of that, ahead of writers */
+	u64 wasted;			/* of that, not come to by the stream */
 };
 
 struct cow_origin {
@@ -871,6 +1000,7 @@ struct cow_origin {
 
 	struct delayed_work decide_work;	/* held and deferred bios */
 
+	struct cow_ahead ahead;		/* under lock; READ_ONCE in map */
 	struct cow_merge *merge;	/* under lock; READ_ONCE in map */
 	unsigned int nr_absent;		/* stores that went away; see cow_absent_add() */
 
@@ -878,6 +1008,24 @@ struct cow_origin {
 	atomic64_t parked_writes;
 	atomic64_t skipped_discards;
 };
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-ahead.c: copying ahead of sequential writers
+ * ---------------------------------------------------------------------------
+ */
+
+/*
+ * The origin is written from @start to @end. Returns to which sector what is not
+ * preserved is to be copied: @end, or one behind it. origin->lock held.
+ */
+sector_t cow_ahead_note(struct cow_origin *origin, sector_t start, sector_t end);
+/* The same for a write that needs no copy: is it time for cow_ahead_note()? Any context. */
+bool cow_ahead_due(struct cow_origin *origin, sector_t start, sector_t end);
+/* What a new store allows, in KiB. */
+unsigned int cow_ahead_default(void);
+/* Stores, or what they allow, have changed. origin->lock held. */
+void cow_ahead_limit(struct cow_origin *origin);
 
 extern struct mutex cow_registry_mutex;
 

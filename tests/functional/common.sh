@@ -14,6 +14,20 @@ TESTS_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck disable=SC2034  # for the tests
 PARAMETERS=/sys/module/dm_cowsnap/parameters
 
+# exact_copies: nothing is copied before it is needed, nor written after the write it
+# is for, so that counts are exact and failures come at once.
+exact_copies()
+{
+	echo 0 >"$PARAMETERS/copy_ahead"
+	echo 0 >"$PARAMETERS/undo_buffer"
+}
+
+# What an earlier test has set.
+if [[ -e $PARAMETERS/copy_ahead ]]; then
+	echo 8192 >"$PARAMETERS/copy_ahead"
+	echo 8192 >"$PARAMETERS/undo_buffer"
+fi
+
 # sysfs DEV: its directory there.
 sysfs()
 {

@@ -7,6 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
+exact_copies
 plan 13
 
 base=$(mkloop 16M)

@@ -9,6 +9,7 @@
 need fio
 need_target delay flakey
 
+exact_copies
 plan 6
 
 base=$(mkloop 8M)

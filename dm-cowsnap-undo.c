@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the undo buffer of transient stores
+ *
+ * A transient snapshot does not outlive the machine, so a copy counts as made when it is
+ * in memory: the write it was made for goes home at once. The copies are written to the
+ * store later, many in a row, when they fill half of the buffer or have waited a
+ * second. Where the buffer is full a copy is written first, as without one.
+ *
+ *   read --> kept: in the map, and in store->undo, with its pages
+ *              | half full, a second, or somebody needs the chunk in the store
+ *              v
+ *            written --> gone from store->undo, its pages free
+ *
+ * Who reads such a chunk through the snapshot, or is about to write it there, waits until
+ * it is written.
+ *
+ * Only with a single snapshot in the store: then nobody gives back the room that a kept
+ * copy is still to be written to. Reclaiming, which comes with several, flushes first.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+
+/* The longest that a copy waits for others. */
+#define UNDO_WAIT	HZ
+
+static unsigned int undo_buffer = 8192;
+module_param(undo_buffer, uint, 0644);
+MODULE_PARM_DESC(undo_buffer,
+		 "KiB of old data that each new transient store keeps in memory, at most (0 to 1048576; default 8192)");
+
+unsigned int cow_undo_default(void)
+{
+	return min(READ_ONCE(undo_buffer), COW_UNDO_MAX);
+}
+
+static sector_t undo_most(const struct cow_store *store)
+{
+	return (sector_t)store->options.undo_buffer << (10 - SECTOR_SHIFT);
+}
+
+static bool only_one_lives(struct cow_store *store)
+{
+	const struct cow_live *live;
+	bool one;
+
+	rcu_read_lock();
+	live = rcu_dereference(store->live);
+	one = live && live->nr == 1 && store->nr_snaps == 1;
+	rcu_read_unlock();
+	return one;
+}
+
+/* The buffer is counted in whole pages. */
+static sector_t kept_sectors(const struct cow_job *job)
+{
+	return round_up(job->nr_sectors + job->pad_sectors, PAGE_SECTORS);
+}
+
+bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
+{
+	struct cow_store *store = p->store;
+	sector_t sectors = kept_sectors(job);
+	bool keep;
+
+	if (store->meta || p->kind != COW_COPIED || p->nr_zero == p->last - p->first + 1 ||
+	    !list_is_singular(&p->sharers))
+		return false;
+	spin_lock(&store->origin->lock);
+	keep = store->undo_sectors + sectors <= undo_most(store) && !store->undo_closed &&
+	       only_one_lives(store);
+	if (keep) {
+		store->undo_sectors += sectors;
+		/* Before it is in the map: who finds it there looks here. */
+		WRITE_ONCE(store->nr_undo, store->nr_undo + 1);
+		p->kept = true;
+		job->keep = true;
+	}
+	spin_unlock(&store->origin->lock);
+	return keep;
+}
+
+/* It is kept no longer: who waited for that goes on. origin->lock held, and let go. */
+static void undo_end(struct cow_pending *p)
+	__releases(&p->store->origin->lock) __acquires(&p->store->origin->lock)
+{
+	struct cow_store *store = p->store;
+	struct cow_origin *o = store->origin;
+	struct cow_bio *cb, *next;
+	LIST_HEAD(parked);
+
+	lockdep_assert_held(&o->lock);
+	store->undo_sectors -= kept_sectors(&p->job);
+	WRITE_ONCE(store->nr_undo, store->nr_undo - 1);
+	list_splice_init(&p->parked, &parked);
+	mempool_free(p, &o->pending_pool);
+	if (!list_empty(&o->deferred))
+		mod_delayed_work(o->wq, &o->decide_work, 0);
+	if (!store->nr_undo)
+		wake_up(&store->idle);
+	spin_unlock(&o->lock);
+	list_for_each_entry_safe(cb, next, &parked, node) {
+		list_del_init(&cb->node);
+		cow_bio_run(cb);
+	}
+	spin_lock(&o->lock);
+}
+
+static void undo_ready(struct cow_job *job)
+{
+	struct cow_pending *p = container_of(job, struct cow_pending, job);
+
+	cow_pending_write(p, job);
+}
+
+static void undo_done(struct cow_job *job)
+{
+	struct cow_pending *p = container_of(job, struct cow_pending, job);
+	struct cow_store *store = p->store;
+
+	if (p->status)
+		cow_store_invalidate(store, COW_SNAP_INVALID,
+				     "old data could not be written to the store");
+	spin_lock(&store->origin->lock);
+	cow_pending_forget_kept(p);
+	undo_end(p);
+	spin_unlock(&store->origin->lock);
+}
+
+static const struct cow_job_ops undo_ops = {
+	.ready = undo_ready,
+	.done = undo_done,
+};
+
+/* Write down all that is kept. origin->lock held. */
+static void undo_drain(struct cow_store *store)
+{
+	struct cow_pending *p, *next;
+
+	list_for_each_entry_safe(p, next, &store->undo, node) {
+		list_del_init(&p->node);
+		p->job.ops = &undo_ops;
+		cow_engine_resume(store->origin->engine, &p->job);
+	}
+}
+
+void cow_undo_add(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	lockdep_assert_held(&store->origin->lock);
+	list_add_tail(&p->node, &store->undo);
+	if (store->undo_sectors * 2 >= undo_most(store) || store->undo_closed)
+		undo_drain(store);
+	else
+		queue_delayed_work(store->origin->wq, &store->undo_work, UNDO_WAIT);
+}
+
+void cow_undo_drop(struct cow_pending *p)
+{
+	lockdep_assert_held(&p->store->origin->lock);
+	cow_engine_drop(p->store->origin->engine, &p->job);
+	undo_end(p);
+}
+
+bool cow_undo_wait(struct cow_bio *cb, u64 first, u64 nr)
+{
+	struct cow_store *store = cb->snap->store;
+	struct cow_pending *p;
+
+	lockdep_assert_held(&store->origin->lock);
+	p = cow_pending_kept(store, first, first + nr - 1);
+	if (!p)
+		return false;
+	list_add_tail(&cb->node, &p->parked);
+	undo_drain(store);
+	return true;
+}
+
+void cow_undo_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       undo_work);
+
+	spin_lock(&store->origin->lock);
+	undo_drain(store);
+	spin_unlock(&store->origin->lock);
+}
+
+void cow_undo_kick(struct cow_origin *o)
+{
+	struct cow_store *store;
+
+	lockdep_assert_held(&o->lock);
+	list_for_each_entry(store, &o->stores, node)
+		undo_drain(store);
+}
+
+static bool undo_is_empty(struct cow_store *store)
+{
+	bool empty;
+
+	spin_lock(&store->origin->lock);
+	undo_drain(store);
+	empty = !store->nr_undo;
+	spin_unlock(&store->origin->lock);
+	return empty;
+}
+
+void cow_undo_flush(struct cow_store *store)
+{
+	spin_lock(&store->origin->lock);
+	store->undo_closed = true;
+	spin_unlock(&store->origin->lock);
+	wait_event(store->idle, undo_is_empty(store));
+	spin_lock(&store->origin->lock);
+	store->undo_closed = false;
+	spin_unlock(&store->origin->lock);
+}
+
+void cow_undo_close(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_pending *p;
+
+	spin_lock(&o->lock);
+	store->undo_closed = true;
+	while ((p = list_first_entry_or_null(&store->undo, struct cow_pending, node))) {
+		list_del_init(&p->node);
+		cow_pending_forget_kept(p);
+		cow_undo_drop(p);
+	}
+	spin_unlock(&o->lock);
+	cancel_delayed_work_sync(&store->undo_work);
+	wait_event(store->idle, undo_is_empty(store));
+}

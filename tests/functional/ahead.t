@@ -1,0 +1,133 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Copying ahead: who writes one chunk after the other gets many copies for one, who
+# writes at random does not; what was copied for nothing is counted and stays little.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+MIB=1048576
+plan 28
+
+base=$(mkloop 64M)
+store=$(mkloop 80M)
+
+counted()
+{
+	key_of o "$1"
+}
+
+up()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8 "$@"
+}
+
+down()
+{
+	dmremove s
+	dmremove o
+}
+
+# in_order MIB AT_MIB [KIB]: written in so many KiB a time.
+in_order()
+{
+	dd if=/dev/urandom of=/dev/mapper/o bs="${3:-4}K" count=$(($1 * 1024 / ${3:-4})) \
+		seek=$(($2 * 1024 / ${3:-4})) oflag=direct conv=notrunc status=none
+}
+
+all_old()
+{
+	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+}
+
+# ---- one writer, and what it leaves ----
+
+up
+in_order 8 2
+ok "2048 writes in order take few copies: $(counted copies)" [ "$(counted copies)" -lt 100 ]
+ok "most were copied ahead: $(counted copied_ahead) sectors" [ "$(counted copied_ahead)" -gt 12000 ]
+ok "none of it more than twice as far as it came" [ "$(key_of s copied)" -le $((2 * 2048 + 1)) ]
+ok "few writes waited: $(counted parked)" [ "$(counted parked)" -lt 200 ]
+all_old "one writer"
+# Eight others, and the first is forgotten with what it had ahead.
+for i in 1 2 3 4 5 6 7 8; do
+	in_order 1 $((20 + 4 * i)) 512
+done
+ok "what it left is counted: $(counted wasted_ahead)" [ "$(counted wasted_ahead)" -gt 0 ]
+ok "and no more than was copied ahead" [ "$(counted wasted_ahead)" -le "$(counted copied_ahead)" ]
+dm message o 0 reset_stats
+is "$(counted copied_ahead) $(counted wasted_ahead)" "0 0" "reset_stats: both start anew"
+all_old "all writers"
+down
+
+# ---- several at a time ----
+
+up
+for i in 0 1 2 3; do
+	in_order 4 $((i * 16)) &
+	pids+=($!)
+done
+wait "${pids[@]}"
+ok "four writers at a time: $(counted copies) copies for 4096" [ "$(counted copies)" -lt 400 ]
+all_old "four writers"
+down
+
+# ---- no order at all ----
+
+up
+fio --name=r --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=4 --size=64m \
+	--io_size=16m --randseed="$RANDOM" --filename=/dev/mapper/o --allow_file_create=0 \
+	>"$TEST_TMP/fio.log" 2>&1
+ok "at random next to nothing is copied ahead: $(counted copied_ahead) of $(($(key_of s copied) * 8)) sectors" \
+	[ "$(counted copied_ahead)" -lt $(($(key_of s copied) * 8 / 20)) ]
+all_old "at random"
+down
+
+# ---- off, or bounded ----
+
+up copy_ahead 0
+in_order 1 2
+is "$(counted copies) $(counted copied_ahead)" "256 0" "copy_ahead 0: a copy for each chunk"
+dm message s 0 set copy_ahead 64
+in_order 4 8
+ok "set to 64 KiB: $(counted copies) copies for 1024 more" [ "$(counted copies)" -lt 512 ]
+ok "and never further" [ "$(key_of s copied)" -le $((256 + 1024 + 16)) ]
+like "$(dmsetup table s)" 'copy_ahead 0$' "the table says what it was given"
+is "$(key_of s copy_ahead)" 64 "the status what is in force"
+not_ok "more than 65536 is refused" dm message s 0 set copy_ahead 65537
+all_old "bounded"
+down
+
+# ---- a store that fills ----
+
+store=$(mkloop 9M)
+up
+in_order 8 0
+like "$(status s)" '^[0-9]+/' "9 MiB take what 8 MiB of writes in order need"
+all_old "little room"
+is "$(key_of s copied)" 2048 "the last of it was not copied ahead"
+down
+
+# ---- lasting ----
+
+store=$(mkloop 80M)
+fill_letter "$base" A
+origin_up o "$base"
+snap_up s "$base" "$store" P 8 copy_ahead 256
+in_order 4 0
+ok "persistent: $(counted copies) copies for 1024" [ "$(counted copies)" -lt 200 ]
+all_old "persistent"
+down
+origin_up o "$base"
+snap_up s "$base" "$store" P 8
+is "$(key_of s copy_ahead)" 256 "persistent: copy_ahead lasts"
+all_old "persistent, opened again"
+down
+echo 128 >/sys/module/dm_cowsnap/parameters/copy_ahead
+store=$(mkloop 16M)
+origin_up o "$base"
+snap_up s "$base" "$store" P 8
+is "$(key_of s copy_ahead)" 128 "a new store begins with the module's parameter"

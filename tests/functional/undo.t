@@ -1,0 +1,163 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# The undo buffer of a transient store: old data in memory is enough for a write to go
+# home, up to the buffer's size; whoever reads it gets it, and nothing of it is lost.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+need_target delay flakey
+MIB=1048576
+plan 33
+
+base=$(mkloop 32M)
+store=$(mkloop 40M)
+whole="0 $(sectors "$store") linear $store 0"
+
+up()
+{
+	fill_letter "$base" A
+	dmcreate cow "$whole"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/cow N 8 "$@"
+}
+
+down()
+{
+	dmremove s
+	dmremove o
+	dmremove cow
+}
+
+buffered()
+{
+	key_of s buffered
+}
+
+nothing_buffered()
+{
+	[[ $(buffered) = 0 ]]
+}
+
+all_old()
+{
+	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+}
+
+over()
+{
+	! kill -0 "$1" 2>/dev/null
+}
+
+# ---- a store that does not answer ----
+
+up undo_buffer 2048
+dm suspend --noflush cow
+put_letter /dev/mapper/o B 0 $MIB 4096
+is "$(not_letter /dev/mapper/o B 0 $MIB)" 0 "1 MiB is written though the store stands still"
+ok "and what was there before is buffered: $(buffered) sectors" [ "$(buffered)" -ge 2048 ]
+not_letter /dev/mapper/s A 0 65536 >"$TEST_TMP/seen" &
+reader=$!
+put_letter /dev/mapper/s P $((MIB / 2)) 512 &
+writer=$!
+put_letter /dev/mapper/o C $((2 * MIB)) $((4 * MIB)) 65536 &
+large=$!
+sleep 2
+not_ok "a read of it through the snapshot waits" over "$reader"
+not_ok "so does a write to it" over "$writer"
+not_ok "and a writer of more than the buffer holds" over "$large"
+ok "which holds no more than it may: $(buffered) sectors" [ "$(buffered)" -le 4096 ]
+dm resume cow
+ok "the store goes on: the read ends" wait "$reader"
+is "$(<"$TEST_TMP/seen")" 0 "with the old data"
+ok "the write to the snapshot ends" wait "$writer"
+ok "and the large one" wait "$large"
+is "$(get /dev/mapper/s $((MIB / 2)) 4096)" "$(letters P 512)$(letters A 3584)" \
+	"what was written to the snapshot is there"
+put_letter /dev/mapper/s A $((MIB / 2)) 512
+all_old "afterwards"
+put_letter /dev/mapper/o D $((8 * MIB)) 4096
+ok "a single one is written within seconds" wait_for 10 nothing_buffered
+down
+
+# ---- without ----
+
+up undo_buffer 0
+dm suspend --noflush cow
+put_letter /dev/mapper/o B 0 4096 &
+writer=$!
+sleep 1
+not_ok "without a buffer a write waits for the store" over "$writer"
+dm resume cow
+ok "and goes on with it" wait "$writer"
+is "$(buffered)" 0 "nothing is buffered"
+all_old "without"
+down
+
+# ---- many writes, and a reader all along ----
+
+up undo_buffer 512
+fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-64k --iodepth=8 --size=32m \
+	--io_size="$(scaled 48)m" --filename=/dev/mapper/o --allow_file_create=0 \
+	--randseed="$RANDOM" >"$TEST_TMP/fio.log" 2>&1 &
+writer=$!
+for i in 1 2 3 4; do
+	not_letter /dev/mapper/s A >>"$TEST_TMP/all"
+done
+ok "fio has written" wait "$writer"
+is "$(sort -u "$TEST_TMP/all")" 0 "whoever read meanwhile saw old data alone"
+all_old "many writes"
+dm message s 0 set undo_buffer 0
+is "$(buffered) $(key_of s undo_buffer)" "0 0" "turned off, it is written at once"
+dm message s 0 set undo_buffer 16384
+is "$(key_of s undo_buffer)" 16384 "and larger than before"
+like "$(dmsetup table s)" 'undo_buffer 512$' "the table says what it was given"
+dm suspend --noflush cow
+put_letter /dev/mapper/o E 0 $((12 * MIB)) 65536
+pass "12 MiB more while the store stands still"
+dm resume cow
+all_old "the large buffer"
+down
+
+# ---- two snapshots, one goes ----
+
+up
+put_letter /dev/mapper/o B 0 $MIB 4096
+snap_up t "$base" /dev/mapper/cow N 8 id 1 create
+put_letter /dev/mapper/o C 0 $((2 * MIB)) 4096
+all_old "with a second snapshot"
+is "$(not_letter /dev/mapper/t B 0 $MIB)" 0 "the second has what was there then"
+dmremove s
+put_letter /dev/mapper/o D 0 $((4 * MIB)) 4096
+is "$(not_letter /dev/mapper/t B 0 $MIB) $(not_letter /dev/mapper/t A $MIB $((31 * MIB)))" "0 0" \
+	"when the first is gone, too"
+dmremove t
+dmremove o
+dmremove cow
+
+# ---- what fails, and what goes ----
+
+up
+dm suspend --noflush cow
+dmload cow "0 $(sectors "$store") flakey $store 0 0 1000 1 error_writes"
+dm resume cow
+put_letter /dev/mapper/o B 0 65536
+is_invalid()
+{
+	[[ $(status s) = Invalid ]]
+}
+ok "a store that refuses: the snapshot becomes Invalid" wait_for 10 is_invalid
+not_ok "and gives nothing out" get /dev/mapper/s 0 4096
+put_letter /dev/mapper/o C 0 65536
+is "$(not_letter /dev/mapper/o C 0 65536)" 0 "the origin goes on"
+down
+up
+put_letter /dev/mapper/o B 0 $MIB
+dmremove s
+dmremove o
+dmremove cow
+pass "removed with all of it in the buffer"
+persistent=$(mkloop 8M)
+origin_up o "$base"
+not_ok "a persistent store has none" snap_up s "$base" "$persistent" P 8 undo_buffer 64
