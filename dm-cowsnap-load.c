@@ -504,6 +504,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	opt->wait_timeout = clamp_t(u32, le32_to_cpu(super->wait_timeout), 1, 119);
 	opt->throttle = clamp_t(u32, le32_to_cpu(super->throttle), 1, 100);
 	opt->low_water = min_t(u32, le32_to_cpu(super->low_water), 100);
+	opt->copy_around = cow_around_size(le32_to_cpu(super->copy_around));
 	opt->copy_ahead = min_t(u32, le32_to_cpu(super->copy_ahead), COW_AHEAD_MAX);
 }
 

@@ -298,10 +298,15 @@ static void remember_preserved(struct cow_origin *o, const struct bio *bio)
 	}
 }
 
+struct cow_range {
+	u64 first, end;			/* chunks, half open */
+};
+
 /* What one bio has asked for so far, over all stores. */
 struct cow_request {
 	sector_t start, end;		/* what the bio writes */
-	sector_t ahead_end;		/* what is copied ahead ends there */
+	sector_t copy_start, copy_end;	/* what is copied for it, and for later */
+	bool around;			/* and why: for writes around it, not after it */
 	struct list_head fresh;		/* pendings without a job yet */
 	struct cow_pending *last;	/* one that the bio has to wait for */
 	struct cow_store *blocked;	/* or a store */
@@ -361,22 +366,37 @@ static bool request_is_stuck(const struct cow_request *rq)
 }
 
 /* Of a run that begins with what is needed some may be copied for later. */
-static void count_copied(struct cow_ahead *a, const struct cow_pending *p, u64 needed)
+static void count_copied(struct cow_request *rq, const struct cow_pending *p,
+			 const struct cow_range *needed)
 {
 	const struct cow_store *store = p->store;
-	u64 nr = p->last - p->first + 1;
-	u64 now = p->first < needed ? min(nr, needed - p->first) : 0;
+	struct cow_origin *o = store->origin;
+	u64 from = max(p->first, needed->first), to = min(p->last + 1, needed->end);
+	sector_t all = cow_chunk_to_sector(store, p->last - p->first + 1);
+	sector_t more = all - (from < to ? cow_chunk_to_sector(store, to - from) : 0);
 
-	a->copied += cow_chunk_to_sector(store, nr);
-	a->copied_ahead += cow_chunk_to_sector(store, nr - now);
+	o->ahead.copied += all;
+	if (rq->around) {
+		o->around.copied_around += more;
+		o->around.unused += more;
+	} else {
+		o->ahead.copied_ahead += more;
+	}
+}
+
+/* Does a bio that needs these chunks wait for @p? */
+static bool is_needed(const struct cow_pending *p, const struct cow_range *needed)
+{
+	return p->first < needed->end && p->last >= needed->first;
 }
 
 /*
  * Ask for copies of what is not preserved in a stretch without pendings; the bio waits
- * for those of chunks below @needed. False: it cannot go on.
+ * for those of the @needed chunks. False: it cannot go on.
  */
 static bool request_gap(struct cow_request *rq, struct cow_store *store,
-			const struct cow_live *live, u64 at, u64 end, u64 needed)
+			const struct cow_live *live, u64 at, u64 end,
+			const struct cow_range *needed)
 {
 	while (at < end) {
 		struct cow_pending *p;
@@ -387,7 +407,8 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 			at += nr;
 			continue;
 		}
-		p = request_chunks(rq, store, at, nr, at < needed);
+		p = request_chunks(rq, store, at, nr,
+				   at < needed->end && at + nr > needed->first);
 		if (!p)
 			return false;
 		/*
@@ -397,8 +418,8 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 		 */
 		p->epoch = cow_store_copy_epoch(store, live);
 		list_add_tail(&p->node, &rq->fresh);
-		count_copied(&store->origin->ahead, p, needed);
-		if (at < needed)
+		count_copied(rq, p, needed);
+		if (is_needed(p, needed))
 			rq->last = p;
 		rq->nr++;
 		at = p->last + 1;
@@ -406,7 +427,7 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 	return true;
 }
 
-/* How many sectors may be copied ahead: the last of the room is for what is needed. */
+/* How many sectors may be copied for later: the last of the room is for what is needed. */
 static sector_t store_room_ahead(const struct cow_store *store)
 {
 	const struct cow_space *space = &store->space;
@@ -414,42 +435,53 @@ static sector_t store_room_ahead(const struct cow_store *store)
 
 	if (store->blocked || kept >= space->total)
 		return 0;
-	return min(cow_chunk_to_sector(store, space->total - kept), cow_store_ahead(store));
+	return cow_chunk_to_sector(store, space->total - kept);
 }
 
-/* Chunks of @store that the bio writes, from *@at to below *@needed, and those ahead. */
-static void request_range(struct cow_request *rq, struct cow_store *store, u64 *at,
-			  u64 *needed, u64 *end)
+static void range_of(const struct cow_store *store, sector_t start, sector_t end,
+		     struct cow_range *range)
 {
-	sector_t most = min(rq->ahead_end, rq->end + store_room_ahead(store));
-	u64 nr;
+	range->first = 0;
+	range->end = covered_chunks(store, start, end - start, &range->first);
+	range->end += range->first;
+}
 
-	*needed = 0;
-	nr = covered_chunks(store, rq->start, rq->end - rq->start, at);
-	if (nr)
-		*needed = *at + nr;
-	if (most > rq->end)
-		nr = covered_chunks(store, rq->start, most - rq->start, at);
-	*end = nr ? *at + nr : 0;
+/* Chunks of @store that the bio writes, and those to be copied for it. */
+static void request_range(struct cow_request *rq, struct cow_store *store,
+			  struct cow_range *needed, struct cow_range *wanted)
+{
+	sector_t room = store_room_ahead(store);
+
+	range_of(store, rq->start, rq->end, needed);
+	*wanted = *needed;
+	if (rq->around && room >= cow_store_around(store) && cow_store_around(store))
+		range_of(store, rq->copy_start, rq->copy_end, wanted);
+	else if (!rq->around && rq->copy_end > rq->end)
+		range_of(store, rq->start,
+			 min(rq->copy_end, rq->end + min(room, cow_store_ahead(store))),
+			 wanted);
 }
 
 /* Ask one store for all that keeps the bio from going home, and for more. */
 static void request_store(struct cow_request *rq, struct cow_store *store)
 {
 	const struct cow_live *live;
-	u64 at = 0, needed, end;
+	struct cow_range needed, wanted;
+	u64 at;
 
 	live = rcu_dereference_protected(store->live,
 					 lockdep_is_held(&store->origin->lock));
-	request_range(rq, store, &at, &needed, &end);
-	while (live && at < end && !request_is_stuck(rq)) {
-		struct cow_pending *p = cow_pending_overlap(store, at, end - 1);
+	request_range(rq, store, &needed, &wanted);
+	at = wanted.first;
+	while (live && at < wanted.end && !request_is_stuck(rq)) {
+		struct cow_pending *p = cow_pending_overlap(store, at, wanted.end - 1);
 
-		if (!request_gap(rq, store, live, at, p ? max(at, p->first) : end, needed))
+		if (!request_gap(rq, store, live, at, p ? max(at, p->first) : wanted.end,
+				 &needed))
 			break;
 		if (!p)
 			break;
-		if (p->first < needed)
+		if (is_needed(p, &needed))
 			rq->last = p;
 		at = p->last + 1;
 		/* The funnel may have closed the store. */
@@ -507,41 +539,51 @@ static void copy_ahead(struct cow_origin *o, struct bio *bio)
 	spin_lock(&o->lock);
 	rq.start = bio_end_sector(bio);
 	rq.end = rq.start;
-	rq.ahead_end = cow_ahead_note(o, bio->bi_iter.bi_sector, rq.end);
+	rq.copy_start = rq.start;
+	rq.copy_end = cow_ahead_note(o, bio->bi_iter.bi_sector, rq.end);
 	list_for_each_entry(store, &o->stores, node)
 		request_store(&rq, store);
 	request_submit(&rq, o);
 	spin_unlock(&o->lock);
 }
 
-/* The fast path: no lock, nothing allocated, the bio whole. Gate held open. */
-static bool origin_write_is_free(struct cow_origin *o, struct bio *bio)
+/*
+ * The fast path: no lock, nothing allocated, the bio whole. If not because of what is
+ * under way, *@preserved says why not. Gate held open.
+ */
+static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *preserved)
 {
-	bool preserved;
+	sector_t start = bio->bi_iter.bi_sector, end = bio_end_sector(bio);
+	bool is_free;
 	sector_t nr;
 
+	*preserved = true;
 	rcu_read_lock();
 	if (preserved_is_known(o, bio)) {
 		rcu_read_unlock();
 		return true;
 	}
-	nr = preserved_run(o, bio->bi_iter.bi_sector, bio_sectors(bio), &preserved);
-	preserved = preserved && nr == bio_sectors(bio);
+	nr = preserved_run(o, start, end - start, preserved);
+	*preserved = *preserved && nr == end - start;
 	/* Pairs with the smp_wmb() in cow_pending_publish(). */
 	smp_rmb();
-	preserved = preserved && !atomic_read(&o->nr_publishing);
-	if (preserved)
+	is_free = *preserved && !atomic_read(&o->nr_publishing);
+	if (is_free)
 		remember_preserved(o, bio);
 	rcu_read_unlock();
-	if (preserved && cow_ahead_due(o, bio->bi_iter.bi_sector, bio_end_sector(bio)))
-		copy_ahead(o, bio);
-	return preserved;
+	if (is_free) {
+		cow_around_used(o, start, end);
+		if (cow_ahead_due(o, start, end))
+			copy_ahead(o, bio);
+	}
+	return is_free;
 }
 
 enum verdict { GO_HOME, PARKED, NO_MEMORY };
 
 /* The whole truth, under the lock: start what is missing and park, or go home. */
-static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb)
+static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb,
+				    bool needs_copy)
 {
 	struct cow_request rq = { .fresh = LIST_HEAD_INIT(rq.fresh) };
 	enum verdict verdict = GO_HOME;
@@ -550,9 +592,13 @@ static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb)
 	spin_lock(&o->lock);
 	rq.start = cb->bio->bi_iter.bi_sector;
 	rq.end = bio_end_sector(cb->bio);
-	rq.ahead_end = rq.end;
-	if (bio_op(cb->bio) != REQ_OP_DISCARD && !cb->merging)
-		rq.ahead_end = cow_ahead_note(o, rq.start, rq.end);
+	rq.copy_start = rq.start;
+	rq.copy_end = rq.end;
+	if (needs_copy && !cb->merging) {
+		rq.copy_end = cow_ahead_note(o, rq.start, rq.end);
+		rq.around = rq.copy_end == rq.end &&
+			    cow_around_note(o, &rq.copy_start, &rq.copy_end);
+	}
 	list_for_each_entry(store, &o->stores, node)
 		request_store(&rq, store);
 	if (rq.blocked) {
@@ -592,12 +638,15 @@ static int go_home(struct cow_bio *cb)
 	return DM_MAPIO_REMAPPED;
 }
 
-/* The slow path, with the gate held: home at once, or parked or deferred. */
-static int preserve_or_go(struct cow_bio *cb)
+/*
+ * The slow path, with the gate held: home at once, or parked or deferred. @needs_copy:
+ * it is the first write of something.
+ */
+static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 {
 	struct cow_origin *o = cb->origin;
 
-	switch (origin_preserve(o, cb)) {
+	switch (origin_preserve(o, cb, needs_copy)) {
 	case GO_HOME:
 		return go_home(cb);
 	case PARKED:
@@ -638,13 +687,14 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 	if (!atomic_read(&o->nr_publishing))
 		return go_home(*part);
 	/* A tracked read of this place may have to end first. */
-	return preserve_or_go(*part);
+	return preserve_or_go(*part, false);
 }
 
 int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
 	struct bio *bio = cb->bio;
+	bool preserved;
 
 	while (!percpu_ref_tryget_live(&o->gate))
 		if (cow_origin_hold(cb))
@@ -653,11 +703,11 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 		absent_note_write(o);
 	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
 		return skip_discard(cb, part);
-	if (origin_write_is_free(o, bio))
+	if (origin_write_is_free(o, bio, &preserved))
 		return go_home(cb);
 	if (cb->in_map && bio_sectors(bio) > WRITE_MAX_SECTORS)
 		dm_accept_partial_bio(bio, WRITE_MAX_SECTORS);
-	return preserve_or_go(cb);
+	return preserve_or_go(cb, !preserved && bio_op(bio) != REQ_OP_DISCARD);
 }
 
 /* --------------------------------------------------------------- ways in, out */

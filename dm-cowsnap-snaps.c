@@ -694,6 +694,7 @@ static int store_activate(struct cow_store *store)
 	cover_snapshots(store);
 	list_add_tail_rcu(&store->node, &o->stores);
 	cow_ahead_limit(o);
+	cow_around_limit(o);
 	spin_unlock(&o->lock);
 	if (store->options.throttle < 100)
 		cow_engine_set_throttle(o->engine, store->options.throttle);
@@ -862,6 +863,10 @@ int cow_store_set_options(struct cow_store *store, const struct cow_options *giv
 		opt->wait_timeout = given->wait_timeout;
 	if (given->throttle)
 		opt->throttle = given->throttle;
+	if (given->copy_around) {
+		opt->copy_around = cow_around_size(given->copy_around - 1);
+		cow_around_limit(store->origin);
+	}
 	if (given->copy_ahead) {
 		opt->copy_ahead = given->copy_ahead - 1;
 		cow_ahead_limit(store->origin);

@@ -112,6 +112,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	store->options.wait_timeout = COW_WAIT_TIMEOUT;
 	store->options.throttle = 100;
 	store->options.copy_ahead = cow_ahead_default();
+	store->options.copy_around = cow_around_default(origin->bdev);
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
 	init_waitqueue_head(&store->idle);

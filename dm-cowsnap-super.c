@@ -85,6 +85,7 @@ static void super_fill(struct cow_store *store, u32 blocks, struct cowsnap_super
 	super->wait_timeout = cpu_to_le32(store->options.wait_timeout);
 	super->throttle = cpu_to_le32(store->options.throttle);
 	super->low_water = cpu_to_le32(store->options.low_water);
+	super->copy_around = cpu_to_le32(store->options.copy_around);
 	super->copy_ahead = cpu_to_le32(store->options.copy_ahead);
 	super->damage_epoch = cpu_to_le64(store->damage_epoch);
 	super->damaged_blocks = cpu_to_le32(store->damaged_blocks);

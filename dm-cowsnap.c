@@ -94,6 +94,17 @@ static int read_option(char **error, const char *name, const char *word,
 		options->copy_ahead++;
 		return r;
 	}
+	if (!strcmp(name, "copy_around")) {
+		int r = read_number(error, name, word, 0, COW_AROUND_MAX, &options->copy_around);
+
+		if (!r && options->copy_around != cow_around_size(options->copy_around)) {
+			cow_fail(error, "copy_around: %u is not 0 or 2^n from %u to %u",
+				 options->copy_around, COW_AROUND_MIN, COW_AROUND_MAX);
+			r = -EINVAL;
+		}
+		options->copy_around++;
+		return r;
+	}
 	if (!strcmp(name, "undo_buffer")) {
 		int r = read_number(error, name, word, 0, COW_UNDO_MAX, &options->undo_buffer);
 
@@ -267,7 +278,8 @@ static int target_preresume(struct dm_target *ti)
 	if (ct->store)
 		r = cow_store_activate(ct->store);
 	if (!r && (given->on_full || given->wait_timeout || given->throttle ||
-		   given->low_water || given->copy_ahead || given->undo_buffer))
+		   given->low_water || given->copy_ahead || given->copy_around ||
+		   given->undo_buffer))
 		r = cow_store_set_options(ct->store, given);
 	return r;
 }
@@ -499,6 +511,8 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 		       atomic64_read(&o->skipped_discards));
 		DMEMIT(" copied_ahead %llu wasted_ahead %llu", READ_ONCE(o->ahead.copied_ahead),
 		       READ_ONCE(o->ahead.wasted));
+		DMEMIT(" copied_around %llu unused_around %llu",
+		       READ_ONCE(o->around.copied_around), READ_ONCE(o->around.unused));
 		emit_copy_stats(o, result, maxlen, &sz);
 		break;
 	case STATUSTYPE_TABLE:
@@ -528,6 +542,7 @@ static void reset_stats(struct cow_origin *o)
 	spin_lock(&o->lock);
 	o->ahead.copied_ahead = 0;
 	o->ahead.wasted = 0;
+	o->around.copied_around = 0;
 	spin_unlock(&o->lock);
 }
 
@@ -942,8 +957,8 @@ static void snap_emit_info(struct cow_target *ct, bool merge, char *result,
 	DMEMIT(" on_full %s wait_timeout %u low_water %u copy_ahead %u",
 	       on_full_words[store->options.on_full], store->options.wait_timeout,
 	       store->options.low_water, store->options.copy_ahead);
-	DMEMIT(" undo_buffer %u buffered %llu", store->options.undo_buffer,
-	       (u64)store->undo_sectors);
+	DMEMIT(" copy_around %u undo_buffer %u buffered %llu", store->options.copy_around,
+	       store->options.undo_buffer, (u64)store->undo_sectors);
 	spin_unlock(&ct->origin->lock);
 	emit_meta_stats(store, result, maxlen, &sz);
 	emit_copy_stats(ct->origin, result, maxlen, &sz);
@@ -964,6 +979,8 @@ static void emit_options(const struct cow_options *options, char *result,
 		DMEMIT(" low_water %u", options->low_water);
 	if (options->copy_ahead)
 		DMEMIT(" copy_ahead %u", options->copy_ahead - 1);
+	if (options->copy_around)
+		DMEMIT(" copy_around %u", options->copy_around - 1);
 	if (options->undo_buffer)
 		DMEMIT(" undo_buffer %u", options->undo_buffer - 1);
 	*size = sz;
@@ -974,7 +991,7 @@ static void snap_emit_table(struct cow_target *ct, char *result, unsigned int ma
 	const struct cow_options *opt = &ct->options;
 	unsigned int count = 2 * (ct->id_given + !!opt->on_full + !!opt->wait_timeout +
 				  !!opt->throttle + !!opt->low_water + !!opt->copy_ahead +
-				  !!opt->undo_buffer) +
+				  !!opt->copy_around + !!opt->undo_buffer) +
 			     ct->discard_zeroes_cow + ct->discard_passdown_origin;
 	unsigned int sz = 0;
 

@@ -395,10 +395,13 @@ struct cow_options {
 	unsigned int throttle;		/* percent of time, 1 to 100 */
 	unsigned int low_water;		/* percent used, 1 to 100 */
 	unsigned int copy_ahead;	/* KiB, 0 to COW_AHEAD_MAX; in a table plus one */
+	unsigned int copy_around;	/* KiB, 0 or a power of two from 32 on; the same */
 	unsigned int undo_buffer;	/* KiB, 0 to COW_UNDO_MAX; the same */
 };
 
 #define COW_UNDO_MAX		1048576U
+#define COW_AROUND_MIN		32U
+#define COW_AROUND_MAX		1024U
 #define COW_AHEAD_MAX		65536U
 
 #define COW_WAIT_TIMEOUT	60U
@@ -607,6 +610,12 @@ void cow_snaps_exit(struct cow_store *store);
 /* Put what @pending has ready into the map. Engine's worker. */
 int cow_store_publish(struct cow_pending *pending);
 extern const struct cow_job_ops cow_store_job_ops;
+
+/* How large a region is copied around a write, in sectors. */
+static inline sector_t cow_store_around(const struct cow_store *store)
+{
+	return (sector_t)READ_ONCE(store->options.copy_around) << (10 - SECTOR_SHIFT);
+}
 
 /* How far this store may be copied to ahead of a writer, in sectors. */
 static inline sector_t cow_store_ahead(const struct cow_store *store)
@@ -960,6 +969,29 @@ struct cow_ahead {
 	u64 wasted;			/* of that, not come to by the stream */
 };
 
+/* Regions, by their number plus one; see dm-cowsnap-around.c. */
+struct cow_around_seen {
+	u64 region;			/* has had a first write */
+};
+
+struct cow_around_copied {
+	u64 region;
+	u64 used;			/* a bit for each part that was written since */
+};
+
+#define COW_AROUND_SEEN_BITS	10
+#define COW_AROUND_COPIED_BITS	10
+
+struct cow_around {
+	sector_t sectors;		/* of a region; 0: off */
+	unsigned int shift;
+	sector_t most;			/* that may be there unused */
+	u64 unused;			/* sectors copied around and not written since */
+	u64 copied_around;		/* all of them */
+	struct cow_around_seen seen[1 << COW_AROUND_SEEN_BITS];
+	struct cow_around_copied copied[1 << COW_AROUND_COPIED_BITS];
+};
+
 struct cow_origin {
 	struct list_head node;		/* registry */
 	unsigned int refs;		/* registry_mutex */
@@ -1001,6 +1033,7 @@ struct cow_origin {
 	struct delayed_work decide_work;	/* held and deferred bios */
 
 	struct cow_ahead ahead;		/* under lock; READ_ONCE in map */
+	struct cow_around around;	/* the same */
 	struct cow_merge *merge;	/* under lock; READ_ONCE in map */
 	unsigned int nr_absent;		/* stores that went away; see cow_absent_add() */
 
@@ -1026,6 +1059,26 @@ bool cow_ahead_due(struct cow_origin *origin, sector_t start, sector_t end);
 unsigned int cow_ahead_default(void);
 /* Stores, or what they allow, have changed. origin->lock held. */
 void cow_ahead_limit(struct cow_origin *origin);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-around.c: copying around writes to regions that prove hot
+ * ---------------------------------------------------------------------------
+ */
+
+/* The size, in KiB, that comes nearest to @kib from below; 0 for too little. */
+unsigned int cow_around_size(unsigned int kib);
+/* What a new store of this origin allows, in KiB. */
+unsigned int cow_around_default(struct block_device *origin);
+/*
+ * A write from *@start to *@end needs a copy: if it is its region's second, make them
+ * those of the region and return true. origin->lock held.
+ */
+bool cow_around_note(struct cow_origin *origin, sector_t *start, sector_t *end);
+/* The first write to what was preserved before. Process context. */
+void cow_around_used(struct cow_origin *origin, sector_t start, sector_t end);
+/* Stores, or what they allow, have changed. origin->lock held. */
+void cow_around_limit(struct cow_origin *origin);
 
 extern struct mutex cow_registry_mutex;
 

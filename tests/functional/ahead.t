@@ -9,6 +9,7 @@
 need fio
 MIB=1048576
 plan 28
+echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 64M)
 store=$(mkloop 80M)

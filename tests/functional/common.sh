@@ -19,12 +19,14 @@ PARAMETERS=/sys/module/dm_cowsnap/parameters
 exact_copies()
 {
 	echo 0 >"$PARAMETERS/copy_ahead"
+	echo 0 >"$PARAMETERS/copy_around"
 	echo 0 >"$PARAMETERS/undo_buffer"
 }
 
 # What an earlier test has set.
 if [[ -e $PARAMETERS/copy_ahead ]]; then
 	echo 8192 >"$PARAMETERS/copy_ahead"
+	echo -1 >"$PARAMETERS/copy_around"
 	echo 8192 >"$PARAMETERS/undo_buffer"
 fi
 

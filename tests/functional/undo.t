@@ -10,6 +10,7 @@ need fio
 need_target delay flakey
 MIB=1048576
 plan 33
+echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
 store=$(mkloop 40M)

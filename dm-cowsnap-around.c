@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: copying around writes to regions that prove hot
+ *
+ * On a disk the way to a chunk costs as much as reading many. So where a region has
+ * its second first write it is copied whole, and the writes that follow find all of it
+ * preserved. A first write leaves the region's number in a table of those seen; what
+ * was copied is in another one, with a bit for each 64th part that has been written
+ * since:
+ *
+ *   first write --> seen --> second first write --> copied whole --> used, bit by bit
+ *
+ * What was copied around and not used may take a 25th of the smallest store: beyond that
+ * only what is needed is copied, until more of it proves useful. Both tables forget when
+ * numbers meet in them; what was not used then counts as waste.
+ *
+ * Of devices that do not rotate nothing is copied around, unless somebody says so.
+ * origin->lock guards all of it; cow_around_used() takes a look without.
+ */
+#include <linux/hash.h>
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+
+/* Unless said otherwise, for disks: 2 ms of transfer where the way there takes 10. */
+#define AROUND_DEFAULT_KIB	256U
+
+static int copy_around = -1;
+module_param(copy_around, int, 0644);
+MODULE_PARM_DESC(copy_around,
+		 "KiB of a region that is copied whole at its second first write, for new stores (0, or a power of two from 32 to 1024; default -1: 256 for disks that rotate, else 0)");
+
+unsigned int cow_around_default(struct block_device *bdev)
+{
+	int kib = READ_ONCE(copy_around);
+
+	if (kib < 0)
+		return bdev_nonrot(bdev) ? 0 : AROUND_DEFAULT_KIB;
+	return cow_around_size(kib);
+}
+
+unsigned int cow_around_size(unsigned int kib)
+{
+	if (kib < COW_AROUND_MIN)
+		return 0;
+	return min(rounddown_pow_of_two(kib), COW_AROUND_MAX);
+}
+
+static struct cow_around_seen *seen_entry(struct cow_around *a, u64 region)
+{
+	return &a->seen[hash_64(region, COW_AROUND_SEEN_BITS)];
+}
+
+static struct cow_around_copied *copied_entry(struct cow_around *a, u64 region)
+{
+	return &a->copied[hash_64(region, COW_AROUND_COPIED_BITS)];
+}
+
+/* Which of the 64 parts of its region the sectors from @start to @end touch. */
+static u64 parts(const struct cow_around *a, sector_t start, sector_t end)
+{
+	sector_t base = round_down(start, a->sectors);
+	unsigned int first = (start - base) * 64 >> a->shift;
+	unsigned int last = min_t(u64, (end - 1 - base) * 64 >> a->shift, 63);
+
+	return GENMASK_ULL(last, first);
+}
+
+static void note_copied(struct cow_around *a, u64 region, u64 used)
+{
+	struct cow_around_copied *c = copied_entry(a, region);
+
+	WRITE_ONCE(c->region, region + 1);
+	WRITE_ONCE(c->used, used);
+}
+
+bool cow_around_note(struct cow_origin *o, sector_t *start, sector_t *end)
+{
+	struct cow_around *a = &o->around;
+	struct cow_around_seen *seen;
+	u64 region;
+
+	lockdep_assert_held(&o->lock);
+	if (!a->sectors || *end - *start >= a->sectors)
+		return false;
+	region = *start >> a->shift;
+	seen = seen_entry(a, region);
+	if (seen->region != region + 1) {
+		seen->region = region + 1;
+		return false;
+	}
+	if (a->unused + a->sectors > a->most)
+		return false;
+	seen->region = 0;
+	note_copied(a, region, parts(a, *start, *end));
+	*start = region << a->shift;
+	*end = max(*end, (sector_t)(region + 1) << a->shift);
+	return true;
+}
+
+void cow_around_used(struct cow_origin *o, sector_t start, sector_t end)
+{
+	struct cow_around *a = &o->around;
+	struct cow_around_copied *c;
+	u64 region, mask;
+
+	if (!READ_ONCE(a->sectors))
+		return;
+	region = start >> a->shift;
+	c = copied_entry(a, region);
+	if (READ_ONCE(c->region) != region + 1)
+		return;
+	spin_lock(&o->lock);
+	if (a->sectors && c->region == region + 1) {
+		mask = parts(a, start, end) & ~c->used;
+		c->used |= mask;
+		a->unused -= min(a->unused, hweight64(mask) * (a->sectors >> 6));
+	}
+	spin_unlock(&o->lock);
+}
+
+void cow_around_limit(struct cow_origin *o)
+{
+	struct cow_around *a = &o->around;
+	struct cow_store *store;
+	sector_t sectors = 0, most = 0;
+
+	lockdep_assert_held(&o->lock);
+	list_for_each_entry(store, &o->stores, node) {
+		sector_t room = cow_chunk_to_sector(store, store->space.total) / 25;
+
+		sectors = max(sectors, cow_store_around(store));
+		most = most ? min(most, room) : room;
+	}
+	/* Numbers of regions mean something for one size only. */
+	if (sectors != a->sectors) {
+		memset(a->seen, 0, sizeof(a->seen));
+		memset(a->copied, 0, sizeof(a->copied));
+		a->shift = sectors ? ilog2(sectors) : 0;
+		WRITE_ONCE(a->sectors, sectors);
+	}
+	a->most = most;
+}

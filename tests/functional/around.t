@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Copying around: a region that is written a second time for the first time is copied
+# whole, so that a hot file settles soon; what that costs for nothing is bounded.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+MIB=1048576
+plan 16
+echo 0 >"$PARAMETERS/undo_buffer"
+
+base=$(mkloop 64M)
+store=$(mkloop 80M)
+
+up()
+{
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" "$@"
+}
+
+down()
+{
+	dmremove s
+	dmremove o
+}
+
+# at_random MIB KIB: so many KiB in writes of 4 KiB to the first so many MiB.
+at_random()
+{
+	fio --name=r --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=1 \
+		--size="$1m" --io_size="$2k" --randseed="$RANDOM" --filename=/dev/mapper/o \
+		--allow_file_create=0 >"$TEST_TMP/fio.log" 2>&1
+}
+
+all_old()
+{
+	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+}
+
+up N 8 copy_around 256
+put_letter /dev/mapper/o B $((10 * 65536)) 4096
+is "$(key_of s copied)" 1 "the first write to a region copies its chunk"
+put_letter /dev/mapper/o B $((11 * 65536)) 4096
+is "$(key_of s copied)" 64 "the second all of the region"
+is "$(key_of o copied_around)" $((62 * 8)) "which is counted"
+put_letter /dev/mapper/o B $((9 * 65536)) 4096
+is "$(key_of s copied) $(key_of o unused_around)" "64 $((61 * 8))" "and less when some is used"
+at_random 4 16384
+ok "4 MiB settle after few copies: $(key_of o copies)" [ "$(key_of o copies)" -lt 100 ]
+ok "and no more than that is copied: $(key_of s copied)" [ "$(key_of s copied)" -le 1088 ]
+ok "nearly all of it is used in the end: $(key_of o unused_around) sectors not" \
+	[ "$(key_of o unused_around)" -lt 1024 ]
+all_old "a hot file"
+down
+
+store=$(mkloop 80M)
+up P 8 copy_around 128
+at_random 64 8192
+ok "all over the device it is bounded: $(key_of o unused_around) sectors" \
+	[ "$(key_of o unused_around)" -le $((80 * 2048 / 25)) ]
+all_old "all over"
+like "$(dmsetup table s)" 'copy_around 128$' "the table says what it was given"
+down
+origin_up o "$base"
+snap_up s "$base" "$store" P 8
+is "$(key_of s copy_around)" 128 "it lasts"
+all_old "opened again"
+not_ok "a size that is none is refused" dm message s 0 set copy_around 100
+dm message s 0 set copy_around 0
+before=$(key_of s copied)
+put_letter /dev/mapper/o B 0 512 $((MIB / 4 - 512)) 512
+ok "turned off" [ "$(key_of s copied)" -le $((before + 2)) ]
+down
+
+echo 64 >"$PARAMETERS/copy_around"
+store=$(mkloop 8M)
+origin_up o "$base"
+snap_up s "$base" "$store" N 8
+is "$(key_of s copy_around)" 64 "a new store begins with the module's parameter"
