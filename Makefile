@@ -54,6 +54,11 @@ check-long:
 sabotage:
 	tests/sabotage
 
+# In virtual time: figures that repeat. See tests/bench/README.md.
+bench:
+	tests/vm/setup bench
+	tests/bench/bench $(B)
+
 ifeq ($(HOST),1)
 demo: modules
 	tests/vm/setup demo
@@ -75,11 +80,13 @@ help:
 	@echo 'make check-debug  the same in a kernel with KASAN, lockdep and kmemleak'
 	@echo 'make check-long   thousands of power cuts and damaged stores (CUTS=, MUTATIONS=)'
 	@echo 'make sabotage     break each promise on purpose and see its test fail'
+	@echo 'make bench        benchmarks in virtual time, beside dm-snapshot and dm-thin'
 	@echo 'make demo         see it work in a virtual machine (HOST=1: on this machine)'
 	@echo
 	@echo 'KVER=VERSION      another kernel to build for; check: 6.1, 6.12, newest or a version'
 	@echo 'KDIR=DIR          the build directory of the kernel, wherever it is'
+	@echo 'B=NAME            bench: only this case'
 	@echo 'T=NAME            check, check-debug: only tests/functional/NAME.t'
 
 .PHONY: all modules install tools install-tools clean style check check-debug check-long \
-	sabotage demo help
+	sabotage bench demo help

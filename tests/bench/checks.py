@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A case that is no comparison: is the modelled disk like a real one?"""
+
+from dataclasses import dataclass
+
+import results
+from machine import Job
+
+# A whole disk of 500 GB, nothing of which is in memory before it is written.
+WHOLE = "ram_disks 1 476837"
+
+
+@dataclass(frozen=True)
+class Range:
+    """One run of fio on a disk, and where the figure of a real disk lies."""
+
+    name: str
+    title: str
+    disk: str
+    words: str
+    unit: str
+    low: float
+    high: float
+    source: str
+
+
+WHOLE_RANDOM = "--bs=4k --size=100% --norandommap --io_size="
+RANGES = [
+    Range("whole-1", "random 4K reads all over it, qd 1", "cache none",
+          f"--rw=randread {WHOLE_RANDOM}6m --iodepth=1", "io/s", 75, 100,
+          "rule of thumb for 7200 rpm SATA disks"),
+    Range("whole-32", "the same, qd 32", "cache none",
+          f"--rw=randread {WHOLE_RANDOM}12m --iodepth=32", "io/s", 120, 220,
+          "queues are said to gain nearly 100 %"),
+    Range("near-1", "random 4K writes in 1 GiB, qd 1", "cache none",
+          "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1", "io/s", 145, 190,
+          "half a turn and a seek of 1 to 2.5 ms"),
+    Range("near-32", "the same, qd 32", "cache none",
+          "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=32", "io/s", 300, 550,
+          "half the time goes where both seek and turn are short"),
+    Range("sync", "sequential 4K O_SYNC writes", "cache none",
+          "--rw=write --bs=4k --size=8m --ioengine=psync --sync=1", "io/s", 115, 120,
+          "one turn each: 120 a second, less what the host takes"),
+    Range("stream", "sequential 1M writes, qd 4", "cache none",
+          "--rw=write --bs=1m --size=256m --iodepth=4", "MB/s, qd 4", 110, 140,
+          "sustained rate of disks with 500 GB on a platter"),
+    Range("read-ahead", "sequential 4K reads, qd 1", "cache none",
+          "--rw=read --bs=4k --size=64m --iodepth=1", "MB/s", 60, 140,
+          "a disk reads ahead by itself"),
+    Range("battery", "sequential 4K O_SYNC writes, battery-backed cache", "cache battery",
+          "--rw=write --bs=4k --size=256m --ioengine=psync --sync=1", "io/s", 25000, 36000,
+          "as fast as the media take it: 125 MB/s in 4 KiB"),
+    Range("volatile", "random 4K writes with an fsync each, volatile cache", "cache volatile",
+          "--rw=randwrite --bs=4k --size=1g --io_size=4m --fsync=1 --ioengine=psync", "io/s",
+          120, 190, "an honest flush is as slow as no cache"),
+]
+
+
+class DiskModel:
+    """Runs each range on a disk of its own; outside of it, the case fails."""
+
+    name = "disk-model"
+    title = "The modelled disk and real ones"
+    text = ("dm-platter with its default parameters (tests/disk/README.md), 500 GB; the ranges "
+            "are those that data sheets and measurements of 7200 rpm SATA disks give.")
+
+    def select(self, _words):
+        return self
+
+    def jobs(self):
+        return {one.name: Job(f"{self.name}: {one.name}", "\n".join([
+            ". /guest.sh", WHOLE, f"spin d0 /dev/ram0 {one.disk}", "TARGET=/dev/mapper/d0",
+            f"measure {one.name} {one.words}"]) + "\n") for one in RANGES}
+
+    def figures(self, jobs):
+        found = []
+        for one in RANGES:
+            unit = one.unit.split(",")[0]
+            value = results.rate(jobs[one.name], one.name, unit)
+            if one.unit != unit:
+                value = results.fio_rate(jobs[one.name], one.name)
+            found.append({"test": one.name, "value": value, "unit": unit, "low": one.low,
+                          "high": one.high, "status": results.status(jobs[one.name], one.name)})
+        return found
+
+    def markdown(self, figures):
+        lines = ["| | measured | real disks | why |", "|---|---|---|---|"]
+        for one, found in zip(RANGES, figures):
+            lines.append(f"| {one.title} | {found['value']:,.0f} {found['unit']} | "
+                         f"{one.low:,} – {one.high:,} | {one.source} |")
+        return "\n".join(lines) + "\n"
+
+    def failures(self, figures):
+        return [f"{found['test']}: {found['value']:.1f} is not within {found['low']} to "
+                f"{found['high']}" for found in figures
+                if not found["low"] <= found["value"] <= found["high"]]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a job printed, as figures."""
+
+import json
+
+
+def fio(job, name, number=0):
+    """One job of fio's report."""
+    text = job.results[(name, "fio")]
+    return json.loads(text[text.index("{"):])["jobs"][number]
+
+
+def direction(report):
+    return report["write"] if report["write"]["total_ios"] else report["read"]
+
+
+def rate(job, name, unit):
+    """Requests, or megabytes, a second."""
+    done = direction(fio(job, name))
+    if unit == "MB/s":
+        # One request at a time. fio's own rate is of a run time rounded to a millisecond.
+        return done["io_bytes"] / done["total_ios"] / done["lat_ns"]["mean"] * 1e3
+    return done["iops"]
+
+
+def of_job(job, name, number, unit):
+    """A figure of one of several jobs of fio, or of its reads or writes where it did both."""
+    report = fio(job, name, number)
+    what, _, unit = unit.rpartition(" ")
+    done = report[what.rstrip("s")] if what in ("reads", "writes") else direction(report)
+    if unit == "MB/s":
+        return done["bw_bytes"] / 1e6
+    if unit == "ms":
+        return done["clat_ns"]["mean"] / 1e6
+    return done["iops"]
+
+
+def fio_rate(job, name):
+    """Megabytes a second by fio's own account, for more than one request at a time."""
+    return direction(fio(job, name))["bw_bytes"] / 1e6
+
+
+def instructions(job, name):
+    """Of one request, from its submission to its end: nanoseconds of virtual time."""
+    return direction(fio(job, name))["lat_ns"]["mean"]
+
+
+def percentiles(job, name):
+    found = direction(fio(job, name))["clat_ns"]["percentile"]
+    return {float(key): value / 1e6 for key, value in found.items()}
+
+
+def status(job, name):
+    """{device: {key: number}} of what dmsetup status said after the run."""
+    found = {}
+    for line in job.results[(name, "status")].splitlines():
+        device, _, _, target, *words = line.split()
+        if target in ("cowsnap", "snapshot"):
+            found[device] = {"used": words[0].split("/")[0]}
+            words = words[2:]
+        else:
+            found[device] = {}
+        found[device].update(zip(words[::2], words[1::2]))
+    return {device: {key: int(value) for key, value in pairs.items() if value.isdigit()}
+            for device, pairs in found.items()}
+
+
+def figure(job, name):
+    return float(job.results[(name, "figure")])

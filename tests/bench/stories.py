@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What users reported of LVM's snapshots, each experiment repeated on modelled disks."""
+
+from grid import Stack
+from tables import Column, Row, Table
+
+RAW = Stack("raw", "raw")
+LINEAR = Stack("dm-linear", "linear")
+THIN = Stack("dm-thin", "thin 128")
+STOCK = [Stack("dm-snapshot P", "snapshot P 8"), Stack("dm-snapshot N", "snapshot N 8")]
+COWSNAP = [Stack("cowsnap P", "cowsnap P 8"), Stack("cowsnap N", "cowsnap N 8")]
+ALL = [RAW, LINEAR, *STOCK, THIN, *COWSNAP]
+
+
+def columns(stacks, before, after):
+    """A job for each stack; `before` makes BASE and STORES, `after` measures."""
+    return [Column(stack.label, "\n".join([before(stack), f"stack {stack.words}", after(stack),
+                                           "unstack"]) + "\n",
+                   stack.words.startswith("cowsnap")) for stack in stacks]
+
+
+def cut(device, origin, store):
+    """Volumes on one device, the store after the origin."""
+    def volumes(stack):
+        if stack.words.startswith("thin"):
+            stores = [f"volume meta {device} {origin} 32",
+                      f"volume data {device} {origin + 32} {store - 32}",
+                      "STORES=(/dev/mapper/meta /dev/mapper/data)"]
+        else:
+            stores = [f"stores st {device} {origin} {store} 1"]
+        return [f"volume base {device} 0 {origin}", "BASE=/dev/mapper/base"] + stores
+    return volumes
+
+
+# ---- A ----------------------------------------------------------------------------
+
+def raid_with_files(stack):
+    volumes = cut("/dev/md0", 768, 1400)(stack)
+    return "\n".join(["raid10 768 'cache none'"] + volumes + [
+        "file_system ext4 /dev/mapper/base", "mount /dev/mapper/base /mnt",
+        "test_file /mnt/big 560m", "test_file /mnt/small 64m", "umount /mnt"])
+
+
+def database(_stack):
+    lines = ["mount $TARGET /mnt",
+             "sysbench_file direct /mnt/big 560M 30 --file-extra-flags=direct --file-fsync-freq=0"]
+    again = ["umount /mnt", "fresh", "mount $TARGET /mnt"]
+    lines += again + [f"sysbench_file settle-{i} /mnt/small 64M 60 --file-extra-flags=direct "
+                      "--file-fsync-freq=0" for i in range(1, 7)]
+    lines += again + ["sysbench_file fsync /mnt/big 560M 30 --file-fsync-all=on"]
+    lines += again + ["sysbench_file fsync-100 /mnt/big 560M 30 --file-fsync-freq=100"]
+    return "\n".join(lines + ["umount /mnt"])
+
+
+A = Table(
+    "a-database", "A. Database on RAID10 of six disks, no write cache",
+    "sysbench fileio, one thread, 16 KiB, files on ext4, 30 and 60 virtual seconds a run.",
+    [Row("direct", "random writes, O_DIRECT")] +
+    [Row(f"settle-{i}", f"a file of 64 MB, run {i}") for i in range(1, 7)] +
+    [Row("fsync", "random writes, fsync after each"),
+     Row("fsync-100", "random writes, fsync every 100")],
+    columns(ALL, raid_with_files, database), memory="6G",
+    reported="| | no snapshot | dm-snapshot | ratio |\n|---|---|---|---|\n"
+    "| random writes, O_DIRECT | 159 | 25 | .16 |\n"
+    "| a file of 64 MB, six runs | 200 | 33, 46, 71, 124, 158, 164 | .17 to .82 |\n"
+    "| fsync after each | 162 | 32 | .20 |\n| fsync every 100 | 740 | 240 | .32 |\n")
+
+# ---- B ----------------------------------------------------------------------------
+
+
+def raid(cache, volumes):
+    def before(stack):
+        return "\n".join([f"raid10 768 '{cache}'"] + volumes(stack))
+    return before
+
+
+MIX = ("measure mix --rw=randrw --rwmixread=80 --bs=4k --size=700m --numjobs=100 --group_reporting"
+       " --ioengine=psync --runtime=30 --time_based")
+
+B = Table(
+    "b-mix", "B. 100 threads, 80 % reads, RAID10 of six disks with a battery-backed cache",
+    "fio, 4 KiB at random, 30 virtual seconds; each disk has 16 MiB of the cache.",
+    [Row("mix/reads", "reads", "reads io/s"), Row("mix/writes", "writes", "writes io/s"),
+     Row("mix/latency", "mean latency of a write", "writes ms", ratio=False)],
+    columns(ALL, raid("cache battery", cut("/dev/md0", 768, 1400)), lambda stack: MIX),
+    memory="6G",
+    reported="raw 1340 reads and 336 writes a second; with dm-snapshot 855 and 214 (.64), the "
+    "latency of a write 0.1 → 300 ms.\n")
+
+# ---- C ----------------------------------------------------------------------------
+
+SIZES = (10, 100, 400)
+
+
+def one_disk_with_ext4(stack):
+    device = "d1" if stack.place == "other" else "d0"
+    return "\n".join([
+        "ram_disks 2 2200", "fill /dev/ram0 0 1024", "spin d0 /dev/ram0 cache none",
+        "spin d1 /dev/ram1 cache none", "volume base /dev/mapper/d0 0 1024",
+        "BASE=/dev/mapper/base", f"stores st /dev/mapper/{device} 1024 550 2",
+        "file_system ext4 /dev/mapper/base"])
+
+
+def copies(stack):
+    head = []
+    if stack.label.endswith("tail"):
+        head = ["echo tail >/sys/module/dm_cowsnap/parameters/kcopyd_requeue"]
+    lines = []
+    for size in SIZES:
+        lines += ["mount $TARGET /mnt", f"dd_file create-{size} {size}", "sync",
+                  f"dd_file update-{size} {size} conv=notrunc", "rm /mnt/file", "umount /mnt",
+                  "fresh", "mount $TARGET /mnt", f"dd_file create-fsync-{size} {size} conv=fsync",
+                  "umount /mnt", "fresh", "mount $TARGET /mnt",
+                  f"dd_file update-fsync-{size} {size} conv=notrunc,fsync", "rm /mnt/file",
+                  "umount /mnt", "fresh"]
+    return "\n".join(head + lines)
+
+
+C_STACKS = [RAW, Stack("dm-snapshot P", "snapshot P 8"), Stack("cowsnap P, tail", "cowsnap P 8"),
+            Stack("cowsnap P, head", "cowsnap P 8"),
+            Stack("dm-snapshot P 512K", "snapshot P 1024"),
+            Stack("cowsnap P 512K, tail", "cowsnap P 1024"),
+            Stack("cowsnap P 512K, head", "cowsnap P 1024"),
+            Stack("dm-snapshot P, 2 disks", "snapshot P 8", "other"),
+            Stack("cowsnap P, 2 disks, tail", "cowsnap P 8", "other"),
+            Stack("cowsnap P, 2 disks, head", "cowsnap P 8", "other")]
+
+C = Table(
+    "c-dd", "C. dd to the origin, with and without fsync",
+    "dd bs=4096 into a file on ext4, one disk without write cache; chunks of 4 KiB if nothing "
+    "else is said. 400 MB stand for the reported 1000.",
+    [Row(f"{what}{sync}-{size}", f"{what}, dd{sync.replace('-', '+')}, {size} MB", "MB/s")
+     for what in ("create", "update") for sync in ("", "-fsync") for size in SIZES],
+    columns(C_STACKS, one_disk_with_ext4, copies), memory="6G",
+    reported="| 10 / 100 / 1000 MB | plain | dm-snapshot, requeued at the tail | at the head |\n"
+    "|---|---|---|---|\n| create, dd | 555 / 609 / 123 | 511 / 611 / 11.8 | 537 / 589 / 46.2 |\n"
+    "| create, dd+fsync | 114 / 72.8 / 76.7 | 7.1 / 6.8 / 8.1 | 31.6 / 29.2 / 29.2 |\n"
+    "| update, dd | 152 / 1267 / 124 | 432 / 917 / 12.8 | 488 / 898 / 37.8 |\n"
+    "| update, dd+fsync | 131 / 77.8 / 77.8 | 7.8 / 7.4 / 8.1 | 34.1 / 30.1 / 26.9 |\n")
+
+# ---- D ----------------------------------------------------------------------------
+
+
+def with_neighbour(stack):
+    return "\n".join(["raid10 768 'cache battery'"] + cut("/dev/md0", 640, 1200)(stack) +
+                     ["volume other /dev/md0 1900 256"])
+
+
+SYNC = "--rw=write --bs=4k --ioengine=psync --sync=1"
+NEIGHBOUR = ("--name=other --filename=/dev/mapper/other --rw=randrw --bs=4k --size=256m "
+             "--runtime=20 --time_based")
+
+
+def leach(stack):
+    """The counters begin anew with each measure; the cache is full by then."""
+    lines = [f"measure warm {SYNC} --offset=384m --size=128m", f"measure first {SYNC} --size=128m",
+             f"measure again {SYNC} --size=128m", "measure read --rw=read --bs=4k --size=128m"]
+    if stack.words == "raw":
+        lines.append("measure alone --rw=randrw --bs=4k --size=256m --runtime=20 --time_based "
+                     "--filename=/dev/mapper/other")
+    lines += ["fresh", "measure beside --rw=randwrite --bs=4k --size=384m --runtime=20 "
+              f"--time_based --iodepth=4 {NEIGHBOUR}"]
+    if stack.words.startswith("cowsnap"):
+        lines += ["fresh", "dmsetup message snap0 0 set throttle 20",
+                  "measure throttled --rw=randwrite --bs=4k --size=384m --runtime=20 "
+                  f"--time_based --iodepth=4 {NEIGHBOUR}"]
+    return "\n".join(lines)
+
+
+D = Table(
+    "d-hardware-raid", "D. Six disks behind a battery-backed cache: synchronous writers, neighbours",
+    "RAID10, 16 MiB of cache for each disk, which gathers writes. The neighbour reads and writes 4 KiB at random "
+    "in a volume of its own, while the origin is written at random, queue depth 4.",
+    [Row("first", "sequential 4K O_SYNC writes"), Row("again", "the same again"),
+     Row("read", "sequential 4K reads"), Row("alone/other", "the neighbour alone"),
+     Row("beside/other", "the neighbour beside the writer", job=1),
+     Row("beside/origin", "the writer beside it"),
+     Row("throttled/other", "the neighbour, throttle 20", job=1),
+     Row("throttled/origin", "the writer, throttle 20")],
+    columns(ALL, with_neighbour, leach), memory="6G",
+    reported="synchronous sequential writes about 90 % slower than plain, to chunks already "
+    "copied 15 %, reads 5 %; every other volume on the disks is slowed.\n")
+
+# ---- E ----------------------------------------------------------------------------
+
+SSDS = 8
+
+
+def solid_disks(stack):
+    """Eight devices of 200 MB/s, one after the other or in stripes of 256 KiB."""
+    size = 512
+    lines = [f"null_disk nullb{i} {size} 80000 200" for i in range(SSDS)]
+    lines += [f"fill /dev/nullb{i} 0 {size}" for i in range(SSDS)]
+    devices = " ".join(f"/dev/nullb{i} 0" for i in range(SSDS))
+    lengths = SSDS * size * 2048
+    if "striped" in stack.label:
+        lines.append(f'make_dm ssds "0 {lengths} striped {SSDS} 512 {devices}"')
+    else:
+        lines.append(f"for i in {{0..{SSDS - 1}}}; do echo $((i * {size * 2048})) {size * 2048} "
+                     "linear /dev/nullb$i 0; done | dmsetup create ssds")
+    return "\n".join(lines + cut("/dev/mapper/ssds", 1024, 2048)(stack) +
+                     ["file_system ext4 /dev/mapper/base"])
+
+
+def bonnie(_stack):
+    return "\n".join(["mount $TARGET /mnt", "bonnie /mnt 384", "disk_traffic", "umount /mnt"])
+
+
+E_STACKS = [Stack(f"{name}, {way}", words)
+            for way in ("linear", "striped")
+            for name, words in (("raw", "raw"), ("dm-snapshot P", "snapshot P 8"),
+                                ("dm-snapshot P 256K", "snapshot P 512"),
+                                ("cowsnap P", "cowsnap P 8"), ("cowsnap P 256K", "cowsnap P 512"))]
+
+E = Table(
+    "e-striped", "E. Eight solid-state disks, linear or in stripes of 256 KiB",
+    "bonnie++ with direct I/O on ext4; each disk 80 µs and 200 MB/s. Ratios are to raw, linear.",
+    [Row("write", "write", "MB/s"), Row("rewrite", "rewrite", "MB/s"), Row("read", "read", "MB/s"),
+     Row("seeks", "seeks", "1/s"), Row("busiest", "written by the busiest disk", "MB", False),
+     Row("least", "written by the least busy disk", "MB", False)],
+    columns(E_STACKS, solid_disks, bonnie), base="raw, linear", memory="8G",
+    reported="without snapshots: linear 455 MB/s write, 239 rewrite, 510 read, 322 seeks/s; "
+    "striped over 8: 1181, 836, 1983, 337.\n")
+
+# ---- F ----------------------------------------------------------------------------
+
+
+def small_files(_stack):
+    return "\n".join(["mount $TARGET /mnt", "create_files files 4000", "umount /mnt"])
+
+
+F = Table(
+    "f-files", "F. Creating files",
+    "4000 files of 4 KiB in one directory of ext4, each synced, then a sync; one disk with a "
+    "battery-backed cache.",
+    [Row("files", "files created", "1/s")],
+    columns(ALL + [Stack("dm-snapshot P ×2", "snapshot P 8 2"), Stack("cowsnap P ×2", "cowsnap P 8 2")],
+            lambda stack: one_disk_with_ext4(stack).replace("none", "battery")
+            if not stack.words.startswith("thin") else "\n".join(
+                ["ram_disks 1 2200", "fill /dev/ram0 0 512", "spin d0 /dev/ram0 cache battery"] +
+                cut("/dev/mapper/d0", 1024, 1176)(stack) + ["file_system ext4 /dev/mapper/base"]),
+            small_files), memory="6G",
+    reported="9236 a second without a snapshot, 313 with one, 199 with two.\n")
+
+TABLES = [A, B, C, D, E, F]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A case whose jobs are scripts of their own: rows of figures, a column for each stack."""
+
+from dataclasses import dataclass, field
+
+import results
+from grid import ratio_text, rate_text
+from machine import BENCH_DIR, Job
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure that each job prints under this name, by fio or by itself."""
+
+    name: str
+    title: str
+    unit: str = "io/s"
+    ratio: bool = True      # beside raw's
+    job: int = 0            # which of fio's jobs, where it ran several
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """One job."""
+
+    label: str
+    script: str
+    cowsnap: bool = False
+    cpus: int = 1
+
+
+@dataclass
+class Table:
+    """A case."""
+
+    name: str
+    title: str
+    text: str
+    rows: list
+    columns: list
+    base: str = "raw"
+    memory: str = "3G"
+    reported: str = ""      # what the users found, as Markdown
+    limits: dict = field(default_factory=dict)
+
+    def select(self, words):
+        self.columns = [column for column in self.columns if column.label == self.base or
+                        any(word in column.label for word in words)]
+        return self
+
+    def jobs(self):
+        begin = ". /guest.sh\n" + (BENCH_DIR / "guest-stories.sh").read_text()
+        return {column.label: Job(f"{self.name}: {column.label}", begin + column.script,
+                                  cowsnap=column.cowsnap, memory=self.memory, cpus=column.cpus)
+                for column in self.columns}
+
+    def figures(self, jobs):
+        found = []
+        for row in self.rows:
+            base = value_of(jobs[self.base], row) if self.base in jobs else None
+            for column in self.columns:
+                value = value_of(jobs[column.label], row)
+                if value is None:
+                    continue
+                cell = {"test": row.name, "stack": column.label, "unit": row.unit, "value": value}
+                if base and row.ratio:
+                    cell["ratio"], cell["base"] = value / base, self.base
+                cell.update(details(jobs[column.label], row))
+                found.append(cell)
+        return found
+
+    def failures(self, _figures):
+        return []
+
+    def markdown(self, figures):
+        cells = {(cell["test"], cell["stack"]): cell for cell in figures}
+        labels = [column.label for column in self.columns]
+        lines = ["| | unit | " + " | ".join(labels) + " |", "|---" * (len(labels) + 2) + "|"]
+        for row in self.rows:
+            texts = [text_of(cells.get((row.name, label))) for label in labels]
+            lines.append(f"| {row.title} | {row.unit} | " + " | ".join(texts) + " |")
+        text = "\n".join(lines) + "\n"
+        return text + (f"\nReported:\n\n{self.reported}\n" if self.reported else "")
+
+
+def value_of(job, row):
+    """The figure of a row; None where this job has none."""
+    if (row.name, "figure") in job.results:
+        return results.figure(job, row.name) * row.scale
+    name = row.name.split("/")[0]
+    if (name, "fio") not in job.results:
+        return None
+    return results.of_job(job, name, row.job, row.unit) * row.scale
+
+
+def details(job, row):
+    name = row.name.split("/")[0]
+    if (name, "status") not in job.results:
+        return {}
+    return {"status": results.status(job, name)}
+
+
+def text_of(cell):
+    if not cell:
+        return ""
+    text = rate_text(cell["value"])
+    if "ratio" in cell and cell["stack"] != cell["base"]:
+        text += f" ({ratio_text(cell['ratio'])})"
+    return text
