@@ -177,7 +177,7 @@ void platter_cache_write(struct platter_disk *disk, struct platter_io *io, u64 n
 	}
 }
 
-static bool all_written_before(const struct platter_cache *cache, u64 seq)
+static bool all_written_before(struct platter_cache *cache, u64 seq)
 {
 	struct platter_dirty *dirty;
 
