@@ -45,6 +45,12 @@ test_file()
 		--disk_util=0 --end_fsync=1 --output=/dev/null
 }
 
+# A mapped device's numbers, which is what dm-platter's traces are called.
+dm_name()
+{
+	dmsetup info -c --noheadings --separator : -o major,minor "$1"
+}
+
 # Nanoseconds of virtual time since the machine was started.
 now()
 {
@@ -73,7 +79,8 @@ sysbench_file()
 	shift 4
 	(cd "$dir" && sysbench fileio --file-num=1 --file-total-size="$size" --file-test-mode=rndwr \
 		--time="$seconds" --events=0 --threads=1 --rand-seed=1 --rand-type=uniform \
-		--validate=on "$@" run) >/tmp/sysbench
+		--validate=on --report-interval=5 "$@" run) >/tmp/sysbench
+	emit "$name" text </tmp/sysbench
 	figure "$name" "$(awk '/writes\/s:/ { print $2 }' /tmp/sysbench)"
 }
 

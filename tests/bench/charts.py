@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Pictures of what tables do not show."""
+
+import re
+
+import matplotlib
+import results
+
+matplotlib.use("Agg")
+matplotlib.rcParams.update({
+    "svg.hashsalt": "dm-cowsnap", "font.size": 11, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True})
+from matplotlib import pyplot  # noqa: E402  pylint: disable=wrong-import-position
+
+COLOURS = {"raw": "#444444", "dm-linear": "#999999", "dm-snapshot P": "#d62728",
+           "dm-snapshot N": "#ff9896", "dm-thin": "#9467bd", "cowsnap P": "#1f77b4",
+           "cowsnap N": "#17becf"}
+
+
+def save(figure, directory, name):
+    for suffix in ("svg", "png"):
+        figure.savefig(directory / f"{name}.{suffix}", dpi=110,
+                       metadata={"Date": None} if suffix == "svg" else {"Software": None})
+    pyplot.close(figure)
+    return name
+
+
+def settling(jobs, directory):
+    """Case A: six runs over one small file, one after the other."""
+    figure, axes = pyplot.subplots(figsize=(9, 4.5))
+    for label, colour in COLOURS.items():
+        if label not in jobs:
+            continue
+        rates = []
+        for run in range(1, 7):
+            text = jobs[label].results[(f"settle-{run}", "text")]
+            rates += [float(rate) for rate in
+                      re.findall(r"writes: ([0-9.]+) MiB/s", text.replace("\n", " "))][:12]
+        times = [5 * (i + 1) for i in range(len(rates))]
+        axes.plot(times, [rate * 64 for rate in rates], label=label, color=colour,
+                  lw=2 if "cowsnap" in label or label == "raw" else 1.5)
+    axes.set(xlabel="seconds since the snapshot was made", ylabel="16 KiB writes a second",
+             title="A fresh snapshot settles: random writes to a file of 64 MB, RAID10 of six disks")
+    axes.set_ylim(bottom=0)
+    axes.legend(ncol=2)
+    return save(figure, directory, "settling")
+
+
+def snapshot_counts(jobs, directory, counts):
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
+    raw = results.rate(jobs["raw"], "random-1", "io/s")
+    for kind in ("dm-snapshot P", "cowsnap P"):
+        rates = [results.rate(jobs[f"{kind} ×{n}"], "random-1", "io/s") for n in counts]
+        axes.plot(counts, rates, "o-", label=kind, color=COLOURS[kind], lw=2)
+        for count, rate in zip(counts, rates):
+            axes.annotate(f"{rate:.1f}", (count, rate), textcoords="offset points", xytext=(0, 8),
+                          ha="center", fontsize=9)
+    axes.axhline(raw, color=COLOURS["raw"], ls="--", label="raw")
+    axes.set(xscale="log", yscale="log", xlabel="snapshots of the same origin",
+             ylabel="first writes a second", title="Random 4 KiB first writes, one 7200 rpm disk")
+    axes.set_xticks(counts, [str(n) for n in counts])
+    axes.minorticks_off()
+    axes.legend()
+    return save(figure, directory, "snapshots")
+
+
+def latencies(jobs, directory, stacks):
+    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
+    for axes, (test, title) in zip(panels, (("random-1", "queue depth 1"),
+                                            ("random-32", "queue depth 32"))):
+        for label in stacks:
+            found = results.percentiles(jobs[label], test)
+            wanted = [key for key in sorted(found) if 1 <= key <= 99.9]
+            axes.plot([found[key] for key in wanted], wanted, label=label,
+                      color=COLOURS[label], lw=2)
+        axes.set(xscale="log", xlabel="milliseconds", title=f"random 4 KiB first writes, {title}")
+        axes.legend()
+    panels[0].set_ylabel("% of writes done within that time")
+    return save(figure, directory, "latency")
+
+
+def head_positions(jobs, directory):
+    """Each dot is one movement of the head, by what it did."""
+    figure, panels = pyplot.subplots(1, len(jobs), figsize=(4 * len(jobs), 4.5), sharey=True)
+    for axes, (label, job) in zip(panels, jobs.items()):
+        events = [line.split() for line in job.results[("trace", "text")].splitlines()]
+        events = [event for event in events if len(event) == 4]
+        start = int(events[0][0])
+        for what, word, colour in (("R", "read", "#2ca02c"), ("W", "written", "#d62728")):
+            dots = [((int(ns) - start) / 1e9, int(sector) / 2048)
+                    for ns, sector, _, kind in events if kind == what]
+            axes.plot([dot[0] for dot in dots], [dot[1] for dot in dots], ".", ms=2.5,
+                      color=colour, label=word)
+        rate = results.of_job(job, "stream", 0, "MB/s")
+        axes.set(title=f"{label}: {rate:.1f} MB/s", xlabel="seconds")
+        axes.legend(markerscale=4, loc="center right")
+    panels[0].set_ylabel("place on the disk, MiB (store from 1024 on)")
+    return save(figure, directory, "head")

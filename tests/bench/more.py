@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Further questions: how many snapshots, how deep a queue, how large a chunk, a backup beside the
+users' writes, other ways of having snapshots, and what it takes of processor and memory."""
+
+from cases import spinning
+from grid import Grid, Stack, Test
+from tables import Column, Row, Table
+
+# ---- how many snapshots -----------------------------------------------------------
+
+COUNTS = (1, 2, 4, 8, 64)
+
+
+def many_stores(_place):
+    return "\n".join(["ram_disks 1 3072", "fill /dev/ram0 0 1024", "spin d0 /dev/ram0 cache none",
+                      "volume base /dev/mapper/d0 0 1024", "BASE=/dev/mapper/base",
+                      "stores st /dev/mapper/d0 1024 24 64"])
+
+
+SNAPSHOTS = Grid(
+    "snapshots", "How many snapshots there are",
+    "One disk without write cache, first writes at random, 4 KiB chunks; dm-snapshot has a store for each snapshot, "
+    "cowsnap one for all.",
+    many_stores,
+    [Stack("raw", "raw")] + [Stack(f"{name} P ×{n}", f"{kind} P 8 {n}")
+                             for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))
+                             for n in COUNTS],
+    [Test("random-1", "random 4K writes, qd 1",
+          "--rw=randwrite --bs=4k --size=1g --io_size=2m --iodepth=1")])
+
+# ---- how deep a queue ---------------------------------------------------------------
+
+DEPTHS = (1, 2, 4, 8, 16, 32)
+FOUR = [Stack(f"{name} {mode}", f"{kind} {mode} 8")
+        for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap")) for mode in "PN"]
+
+DEPTH = Grid(
+    "depths", "How many writes are under way",
+    "One disk without write cache, store on the same disk, first writes of 4 KiB at random.",
+    spinning("cache none"), [Stack("raw", "raw")] + FOUR,
+    [Test(f"depth-{depth}", f"qd {depth}",
+          f"--rw=randwrite --bs=4k --size=1g --io_size={4 if depth < 8 else 8}m --iodepth={depth}")
+     for depth in DEPTHS])
+
+# ---- how large a chunk ----------------------------------------------------------------
+
+CHUNKS = (8, 32, 128, 1024)
+
+CHUNK = Grid(
+    "chunks", "How large a chunk is",
+    "One disk without write cache, store on the same disk; chunks in sectors of 512 bytes.",
+    spinning("cache none"),
+    [Stack("raw", "raw")] + [Stack(f"{name} P {chunk}", f"{kind} P {chunk}")
+                             for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))
+                             for chunk in CHUNKS],
+    [Test("random-1", "random 4K writes, qd 1",
+          "--rw=randwrite --bs=4k --size=1g --io_size=1m --iodepth=1"),
+     Test("sync", "sequential 4K O_SYNC writes",
+          "--rw=write --bs=4k --size=4m --ioengine=psync --sync=1"),
+     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=64m", "MB/s")])
+
+# ---- a backup beside the users' writes ------------------------------------------------
+
+READER = "--name=backup --rw=read --bs=1m --size=512m --runtime=20 --time_based"
+WRITER = "--rw=randwrite --bs=4k --size=1g --runtime=20 --time_based --iodepth=1"
+
+
+def backup(stack):
+    reader = '"${SNAPS[0]:-$BASE}"'
+    return "\n".join([spinning("cache none")(stack.place), f"stack {stack.words}",
+                      f"measure alone {WRITER}", "fresh",
+                      f"measure both {WRITER} {READER} --filename={reader}", "unstack"]) + "\n"
+
+
+BACKUP = Table(
+    "backup", "Reading the snapshot while the origin is written",
+    "One disk without write cache; 1 MiB reads one after the other of the snapshot (of the origin, without one), "
+    "4 KiB writes at random to the origin, 20 virtual seconds.",
+    [Row("alone", "writes, nothing beside them"), Row("both/writes", "writes beside the backup"),
+     Row("both/backup", "the backup", "MB/s", job=1)],
+    [Column(stack.label, backup(stack), stack.words.startswith("cowsnap"))
+     for stack in [Stack("raw", "raw"), Stack("dm-thin", "thin 128", "thin")] + FOUR])
+
+# ---- files: other ways of having snapshots ----------------------------------------------
+
+FILE = ("--filename=/mnt/big/test_file.0 --rw=randwrite --bs=4k --size=256m --io_size=6m "
+        "--iodepth=1")
+
+
+def files(kind, words, clone):
+    """A file on a file system, preserved below it or by it."""
+    lines = ["ram_disks 1 2600", "fill /dev/ram0 0 1024", "spin d0 /dev/ram0 cache none",
+             "volume base /dev/mapper/d0 0 1024", "BASE=/dev/mapper/base",
+             "stores st /dev/mapper/d0 1024 1500 1", f"file_system {kind} $BASE",
+             "mount $BASE /mnt", "test_file /mnt/big 256m", "umount /mnt", f"stack {words}",
+             "mount $TARGET /mnt"]
+    if clone:
+        lines.append("cp --reflink=always /mnt/big/test_file.0 /mnt/big/old")
+    return "\n".join(lines + ["sync", f"measure first {FILE}", "sync", f"measure again {FILE}",
+                              "umount /mnt"]) + "\n"
+
+
+FILES = Table(
+    "files", "Files: snapshots below the file system, and by it",
+    "4 KiB writes at random into a file of 256 MiB, O_DIRECT; one disk without write cache. Reflink: the file "
+    "was cloned with cp --reflink before.",
+    [Row("first", "written first"), Row("again", "the same again")],
+    [Column("XFS", files("xfs", "raw", False)),
+     Column("XFS on dm-snapshot P", files("xfs", "snapshot P 8", False)),
+     Column("XFS on cowsnap P", files("xfs", "cowsnap P 8", False), True),
+     Column("XFS reflink", files("xfs", "raw", True)),
+     Column("btrfs", files("btrfs", "raw", False)),
+     Column("btrfs reflink", files("btrfs", "raw", True))], base="XFS")
+
+# ---- processor and memory -----------------------------------------------------------------
+
+
+def loading(kind):
+    """The same store, closed and opened with more and more in it."""
+    lines = ["ram_disks 2 600", "BASE=/dev/ram0", "STORES=(/dev/ram1)", "fill /dev/ram0 0 512"]
+    if kind == "cowsnap":
+        make, table = "stack_cowsnap P 8", "cowsnap /dev/ram0 /dev/ram1 P 8 2 id 0"
+    else:
+        make, table = "stack_snapshot P 8", "snapshot /dev/ram0 /dev/ram1 P 8"
+    lines += [make, "len=$(sectors /dev/ram0)", "figure slab-0 $(slab_bytes)"]
+    for thousands in (0, 16, 64):
+        if thousands:
+            lines += [f"measure fill-{thousands} --rw=randwrite --bs=4k --size=512m "
+                      f"--io_size={thousands * 4}m --iodepth=8",
+                      f"figure slab-{thousands} $(slab_bytes)", "counters count-" f"{thousands}"]
+        lines += ["dmsetup remove origin", "dmsetup remove snap0",
+                  f'timed load-{thousands} make_dm snap0 "0 $len {table}"',
+                  'make_dm origin "0 $len ' +
+                  ("cowsnap-origin /dev/ram0" if kind == "cowsnap" else "snapshot-origin /dev/ram0") +
+                  '"']
+    return "\n".join(lines + ["dmsetup remove origin", "dmsetup remove snap0"]) + "\n"
+
+
+SCALE = Table(
+    "scale", "Loading and memory",
+    "Persistent stores on a RAM disk with 4 KiB chunks copied at random; milliseconds of virtual time, a million "
+    "instructions each, for dmsetup create; bytes in the kernel's slabs and, for cowsnap, in its own count.",
+    [Row(f"load-{n}", f"opening a store with {n * 1024:,} exceptions", "ms", False, scale=1e-6)
+     for n in (0, 16, 64)] +
+    [Row(f"slab-{n}", f"slabs with {n * 1024:,} exceptions", "KiB", False, scale=1 / 1024)
+     for n in (0, 16, 64)],
+    [Column("dm-snapshot P", loading("snapshot")), Column("cowsnap P", loading("cowsnap"), True)],
+    base="dm-snapshot P")
+
+
+def two_processors(words):
+    once = "--rw=randwrite --bs=4k --size=64m --iodepth=1 --runtime=8 --time_based --norandommap"
+    return "\n".join([
+        "ram_disks 2 160", "fill /dev/ram0 0 160", "fill /dev/ram1 0 160", "BASE=/dev/ram0",
+        "STORES=(/dev/ram1)", f"stack {words}",
+        "measure copied --rw=write --bs=1m --size=128m"] +
+        [f"measure {name}-{turn} {once}{more}" for turn in (1, 2, 3) for name, more in (
+            ("one", " --cpus_allowed=0"),
+            ("two", " --numjobs=2 --group_reporting --offset_increment=64m --cpus_allowed=0,1 "
+             "--cpus_allowed_policy=split"))]) + "\n"
+
+
+PROCESSORS = Table(
+    "processors", "Two processors against one, writes to what is copied already",
+    "In ordinary time, on two emulated processors: these figures do not repeat, only what two are to one counts.",
+    [Row(f"{name}-{turn}", f"{name}, turn {turn}", ratio=False) for turn in (1, 2, 3)
+     for name in ("one", "two")],
+    [Column("raw", two_processors("raw"), cpus=2),
+     Column("dm-snapshot P", two_processors("snapshot P 8"), cpus=2),
+     Column("cowsnap P", two_processors("cowsnap P 8"), True, cpus=2)])
+
+# ---- where the head is ----------------------------------------------------------------------
+
+
+def head_trace(stack):
+    tail = stack.label.endswith("tail")
+    lines = ["ram_disks 1 2600", "fill /dev/ram0 0 1024", "spin d0 /dev/ram0 cache none",
+             "volume base /dev/mapper/d0 0 1024", "BASE=/dev/mapper/base",
+             "stores st /dev/mapper/d0 1024 1500 1"]
+    if tail:
+        lines.append("echo tail >/sys/module/dm_cowsnap/parameters/kcopyd_requeue")
+    return "\n".join(lines + [
+        f"stack {stack.words}", "dmsetup message d0 0 trace 20000",
+        "measure stream --rw=write --bs=4k --size=32m --direct=0 --ioengine=psync --end_fsync=1",
+        "emit trace text </sys/kernel/debug/dm-platter/$(dm_name d0)", "unstack"]) + "\n"
+
+
+HEAD = Table(
+    "head", "Where the disk's head is while a file is written",
+    "32 MiB written through the page cache in 4 KiB, then synced; one disk without write cache, store "
+    "on the same disk, behind the origin.",
+    [Row("stream", "sequential writes", "MB/s")],
+    [Column(stack.label, head_trace(stack), stack.words.startswith("cowsnap"))
+     for stack in [Stack("raw", "raw"), Stack("dm-snapshot P", "snapshot P 8"),
+                   Stack("cowsnap P, tail", "cowsnap P 8"),
+                   Stack("cowsnap P, head", "cowsnap P 8")]])
+
+ALL = [SNAPSHOTS, DEPTH, CHUNK, BACKUP, FILES, SCALE, PROCESSORS, HEAD]
