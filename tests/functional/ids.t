@@ -16,6 +16,7 @@ N=${COWSNAP_SNAPSHOTS:-$(scaled 200)}
 ((N >= 24)) || N=24
 ids=() sums=()
 
+exact_copies
 plan 39
 
 # All of 0 to 65535 in an order of its own, 65535 first.
@@ -298,6 +299,11 @@ snap_up ka "$base" "$store" P 8
 snap_up kb "$base2" "$store2" P 8
 count_up &
 counter=$!
+counting()
+{
+	[[ $(number_in /dev/mapper/b) -gt 0 ]]
+}
+wait_for 60 counting
 for n in 1 2 3; do
 	sleep 1
 	ok "a group of two, made while both are suspended, number $n" group "$n"

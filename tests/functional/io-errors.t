@@ -9,6 +9,7 @@
 MIB=1048576
 len=$((16 * 2048))
 
+exact_copies
 plan 24
 
 linear()
