@@ -13,6 +13,7 @@ raid10()
 		rams+=("/dev/ram$i")
 		disks+=("/dev/mapper/d$i")
 	done
+	need raid10
 	ram_disks 6 "$1"
 	{
 		mdadm --create /dev/md0 --run --level=10 --raid-devices=6 --chunk=64 \
@@ -30,6 +31,7 @@ raid10()
 # file_system KIND DEVICE: with all of it written now, none of it later.
 file_system()
 {
+	need "$1"
 	case $1 in
 	ext4) mkfs.ext4 -q -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$2" ;;
 	xfs) mkfs.xfs -q -f -K -m reflink=1 "$2" ;;
@@ -92,20 +94,6 @@ dd_file()
 	shift 2
 	dd if=/dev/zero of=/mnt/file bs=4096 count=$((count * 256)) "$@" 2>/tmp/dd
 	figure "$name" "$(awk '/copied/ { for (i = 1; i < NF; i++) if ($i == "s,") print $1 / $(i - 1) / 1e6 }' /tmp/dd)"
-}
-
-# bonnie DIR MEGABYTES: past the page cache, one figure for each of its phases.
-bonnie()
-{
-	local -a fields
-
-	bonnie++ -q -D -f -n 0 -u 0:0 -r 0 -s "$2" -d "$1" >/tmp/bonnie 2>/dev/null
-	emit bonnie text </tmp/bonnie
-	IFS=, read -ra fields </tmp/bonnie
-	figure write "$(awk "BEGIN { print ${fields[9]} * 1024 / 1e6 }")"
-	figure rewrite "$(awk "BEGIN { print ${fields[11]} * 1024 / 1e6 }")"
-	figure read "$(awk "BEGIN { print ${fields[15]} * 1024 / 1e6 }")"
-	figure seeks "${fields[17]}"
 }
 
 # disk_traffic: what the null_blk devices have written, most and least.

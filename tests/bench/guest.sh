@@ -36,11 +36,27 @@ make_dm()
 	dmsetup create "$1" --table "$2"
 }
 
+# need MODULE [PARAMETER...]: load it, and before it what it depends on.
+need()
+{
+	local file name
+
+	while read -r file; do
+		name=${file%.ko}
+		[[ -d /sys/module/${name//-/_} ]] && continue
+		if [[ $name == "$1" ]]; then
+			insmod "/modules/$file" "${@:2}"
+		else
+			insmod "/modules/$file"
+		fi
+	done <"/modules/$1.list"
+}
+
 # ---- devices ------------------------------------------------------------------
 
 ram_disks()
 {
-	insmod /modules/brd.ko rd_nr="$1" rd_size=$(($2 * 1024)) max_part=0
+	need brd rd_nr="$1" rd_size=$(($2 * 1024)) max_part=0
 }
 
 # null_disk NAME SIZE NANOSECONDS [MBS]: each request takes so long, any number of them at a
@@ -50,8 +66,7 @@ null_disk()
 	local dir=/sys/kernel/config/nullb/$1 attr
 
 	[[ -d /sys/kernel/config/nullb ]] || {
-		# configfs comes before it in the order of modules.
-		insmod /modules/null_blk.ko nr_devices=0
+		need null_blk nr_devices=0
 		mount -t configfs configfs /sys/kernel/config
 	}
 	mkdir "$dir"
@@ -118,6 +133,7 @@ stack_snapshot()
 {
 	local mode=$1 chunk=$2 count=${3:-1} i len
 
+	need dm-snapshot
 	len=$(sectors "$BASE")
 	for ((i = 0; i < count; i++)); do
 		zero "${STORES[i]}"
@@ -164,6 +180,7 @@ stack_thin()
 {
 	local block=$1 count=${2:-1} i len
 
+	need dm-thin-pool
 	len=$(sectors "$BASE")
 	zero "${STORES[0]}"
 	layer pool "0 $(sectors "${STORES[1]}") thin-pool ${STORES[0]} ${STORES[1]} $block 0 1 skip_block_zeroing"
