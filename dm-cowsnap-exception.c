@@ -997,6 +997,11 @@ void cow_map_destroy(struct cow_map *map)
 
 	mt_for_each(&map->leaves, leaf, index, ULONG_MAX)
 		leaf_free(leaf);
+	/*
+	 * Nobody reads any more; and while readers are thought of, 6.1 spoils a pointer in
+	 * the tree it is about to free if the root is full (mt_clear_meta()).
+	 */
+	mt_clear_in_rcu(&map->leaves);
 	mtree_destroy(&map->leaves);
 	cow_map_init(map);
 }

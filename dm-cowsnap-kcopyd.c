@@ -38,10 +38,10 @@
 /* Under throttle, copy at most this long before looking at the share of time. */
 #define THROTTLE_SLICE_NS	(10 * NSEC_PER_MSEC)
 
-static unsigned int kcopyd_budget = 4096;
+static unsigned int kcopyd_budget = 8192;
 module_param(kcopyd_budget, uint, 0644);
 MODULE_PARM_DESC(kcopyd_budget,
-		 "KiB of pages each origin's copy engine keeps (16 to 1048576; for origins opened later; default 4096)");
+		 "KiB of pages each origin's copy engine keeps (16 to 1048576; for origins opened later; default 8192)");
 
 static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp);
 static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp);

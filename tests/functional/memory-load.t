@@ -11,7 +11,7 @@ need_target zero
 TIB=2147483648	# in sectors
 COUNT=$(scaled 40000)
 
-plan 20
+plan 21
 
 # Zeroes that stay zeroes, but for a stretch in the middle.
 big_table()
@@ -78,7 +78,27 @@ try()
 	dmremove s
 }
 
+# Stores with all sorts of numbers of exceptions are opened and closed: the tree of the map
+# has had every shape, and has been freed in it.
+all_sizes()
+{
+	local n base image
+
+	base=$(mkloop 256M)
+	for ((n = 250; n <= 20000; n += n < 8000 ? 2500 : 250)); do
+		image=$TEST_TMP/sized
+		"$MKSTORE" --plain --bytes $((100 * 1048576)) --origin $((256 * 2048)) \
+			--chunk 8 --snapshots 1 --exceptions "$n" --seed "$n" "$image" >/dev/null || return
+		store=$(losetup --find --show "$image")
+		snap_up s "$base" "$store" P 8 id 0 || return
+		dmremove s
+		losetup --detach "$store"
+	done
+}
+
 part=$(mkloop 4M)
+MKSTORE=$(dirname "$TOOLS")/fuzz/mkstore
+ok "maps of all sizes come and go" all_sizes
 dmcreate big "$(big_table)"
 try "here and there" --size=16t
 try "in one place" --size=1g
