@@ -57,7 +57,12 @@ sabotage:
 # In virtual time: figures that repeat. See tests/bench/README.md.
 bench:
 	tests/vm/setup bench
-	tests/bench/bench $(B)
+	tests/bench/bench $(if $(B),$(B),--report docs)
+
+# Exact counts against those committed: depends on no clock.
+bench-check:
+	tests/vm/setup bench
+	tests/bench/bench --check
 
 ifeq ($(HOST),1)
 demo: modules
@@ -81,6 +86,7 @@ help:
 	@echo 'make check-long   thousands of power cuts and damaged stores (CUTS=, MUTATIONS=)'
 	@echo 'make sabotage     break each promise on purpose and see its test fail'
 	@echo 'make bench        benchmarks in virtual time, beside dm-snapshot and dm-thin'
+	@echo 'make bench-check  has it become slower? exact counts, a few minutes'
 	@echo 'make demo         see it work in a virtual machine (HOST=1: on this machine)'
 	@echo
 	@echo 'KVER=VERSION      another kernel to build for; check: 6.1, 6.12, newest or a version'
@@ -89,4 +95,4 @@ help:
 	@echo 'T=NAME            check, check-debug: only tests/functional/NAME.t'
 
 .PHONY: all modules install tools install-tools clean style check check-debug check-long \
-	sabotage bench demo help
+	sabotage bench bench-check demo help
