@@ -22,10 +22,10 @@ PROCESSOR = Grid(
     "check-memory", "Instructions", "", memory,
     STACKS + [Stack("cowsnap P 128", "cowsnap P 128")],
     [Test("random", "random 4K writes, first", "--rw=randwrite --bs=4k --size=16m"),
-     Test("again", "the same again", "--rw=randwrite --bs=4k --size=16m", fresh=False),
+     Test("again", "random 4K writes, again", "--rw=randwrite --bs=4k --size=16m", fresh=False),
      Test("read", "random 4K reads of the origin", "--rw=randread --bs=4k --size=16m", fresh=False),
      Test("large", "1M writes, first", "--rw=write --bs=1m --size=32m"),
-     Test("large-again", "the same again", "--rw=write --bs=1m --size=32m", fresh=False),
+     Test("large-again", "1M writes, again", "--rw=write --bs=1m --size=32m", fresh=False),
      Test("snap-read", "1M reads of the snapshot", "--rw=read --bs=1m --size=32m", fresh=False,
           snap=True)])
 

@@ -116,11 +116,19 @@ static sector_t ahead_end(const struct platter_disk *disk, u64 now)
 	return min(end, disk->ahead_limit);
 }
 
+/* The buffer is no larger than that: what was read long ago is overwritten. */
+static void trim_buffer(struct platter_disk *disk)
+{
+	if (disk->ahead_end - disk->ahead_start > disk->buffer)
+		disk->ahead_start = disk->ahead_end - disk->buffer;
+}
+
 /* The head goes elsewhere: what has been read ahead stays in the buffer, no more comes. */
 static void stop_streaming(struct platter_disk *disk, u64 now)
 {
 	disk->ahead_end = ahead_end(disk, now);
 	disk->streaming = false;
+	trim_buffer(disk);
 }
 
 /* A read has ended at @end of the media: go on reading. */
@@ -135,6 +143,7 @@ static void start_streaming(struct platter_disk *disk, const struct platter_io *
 	disk->ahead_limit = end + disk->readahead;
 	disk->ahead_ns = disk->busy_until_ns;
 	disk->streaming = disk->readahead;
+	trim_buffer(disk);
 }
 
 static bool ahead_has(struct platter_disk *disk, const struct platter_io *io, u64 now)

@@ -105,6 +105,7 @@ static const struct parameter keys[] = {
 	KEY("seek_ns", 0, 1000000, seek_ns),
 	KEY("depth", 1, 1024, depth),
 	KEY("readahead", 0, 1 << 20, readahead),
+	KEY("buffer", 0, 1 << 20, buffer),
 	KEY("patience_ms", 1, 60000, patience_ms),
 	KEY("link_us", 0, 1000, link_us),
 	KEY("link_mbs", 1, 100000, link_mbs),
@@ -129,6 +130,7 @@ static void set_defaults(struct platter_disk *disk)
 	disk->seek_ns = 20000;
 	disk->depth = 32;
 	disk->readahead = 512;
+	disk->buffer = 4096;
 	disk->patience_ms = 500;
 	disk->link_us = 5;
 	disk->link_mbs = 600;

@@ -102,6 +102,7 @@ struct platter_disk {
 	unsigned int seek_ns;
 	unsigned int depth;
 	unsigned int readahead;		/* sectors */
+	unsigned int buffer;		/* for what was read, sectors */
 	unsigned int patience_ms;
 	unsigned int link_us;
 	unsigned int link_mbs;
