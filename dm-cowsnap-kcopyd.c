@@ -80,7 +80,10 @@ struct cow_engine {
 	unsigned int nr_free, nr_pages;
 	unsigned int nr_buffer;		/* of nr_pages, for jobs that are kept */
 
+	struct task_struct *worker;	/* while it is at work; compared with current */
+
 	/* Only the worker looks at these. */
+	bool again;
 	unsigned int nr_active;		/* jobs that have pages */
 	ktime_t slice_start;
 	ktime_t pause_until;
@@ -221,6 +224,15 @@ static struct page *job_page(struct cow_job *job, unsigned int index)
 	return job->cursor->page;
 }
 
+/* The worker has something to do. Its own calls only make it go round once more. */
+static void engine_wake(struct cow_engine *e)
+{
+	if (in_task() && READ_ONCE(e->worker) == current)
+		e->again = true;
+	else
+		queue_work(e->wq, &e->work);
+}
+
 /* ---------------------------------------------------------------------- bios */
 
 static void job_io_ended(struct cow_job *job)
@@ -233,7 +245,7 @@ static void job_io_ended(struct cow_job *job)
 	spin_lock_irqsave(&e->lock, flags);
 	list_add_tail(&job->node, job->written ? &e->written : &e->read);
 	spin_unlock_irqrestore(&e->lock, flags);
-	queue_work(e->wq, &e->work);
+	engine_wake(e);
 }
 
 static void cow_io_endio(struct bio *bio)
@@ -411,7 +423,7 @@ static void engine_unpause(struct work_struct *work)
 	struct cow_engine *e = container_of(to_delayed_work(work),
 					    struct cow_engine, unpause);
 
-	queue_work(e->wq, &e->work);
+	engine_wake(e);
 }
 
 /* -------------------------------------------------------------------- worker */
@@ -509,12 +521,18 @@ static void engine_work(struct work_struct *work)
 	struct cow_engine *e = container_of(work, struct cow_engine, work);
 	struct blk_plug plug;
 
-	blk_start_plug(&plug);
-	finish_written(e);
-	write_read(e);
-	e->hook(e->hook_context);
-	read_waiting(e);
-	blk_finish_plug(&plug);
+	WRITE_ONCE(e->worker, current);
+	do {
+		e->again = false;
+		blk_start_plug(&plug);
+		finish_written(e);
+		write_read(e);
+		e->hook(e->hook_context);
+		read_waiting(e);
+		blk_finish_plug(&plug);
+		cond_resched();
+	} while (e->again);
+	WRITE_ONCE(e->worker, NULL);
 }
 
 /* --------------------------------------------------------------- its callers */
@@ -534,7 +552,7 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	else
 		list_add_tail(&job->node, &e->waiting);
 	spin_unlock_irqrestore(&e->lock, flags);
-	queue_work(e->wq, &e->work);
+	engine_wake(e);
 }
 
 void cow_engine_resume(struct cow_engine *e, struct cow_job *job)
@@ -544,18 +562,18 @@ void cow_engine_resume(struct cow_engine *e, struct cow_job *job)
 	spin_lock_irqsave(&e->lock, flags);
 	list_add_tail(&job->node, &e->read);
 	spin_unlock_irqrestore(&e->lock, flags);
-	queue_work(e->wq, &e->work);
+	engine_wake(e);
 }
 
 void cow_engine_drop(struct cow_engine *e, struct cow_job *job)
 {
 	job_give_pages(e, job);
-	queue_work(e->wq, &e->work);
+	engine_wake(e);
 }
 
 void cow_engine_kick(struct cow_engine *e)
 {
-	queue_work(e->wq, &e->work);
+	engine_wake(e);
 }
 
 void cow_engine_flush(struct cow_engine *e)

@@ -182,6 +182,12 @@ static bool open_tables(struct cow_store *store, unsigned int block_bytes, char 
 			 store->chunk_sectors, block_bytes, store->bdev);
 		return false;
 	}
+	if (!is_power_of_2(block_bytes) || block_bytes < COWSNAP_MIN_BLOCK_BYTES ||
+	    block_bytes > COWSNAP_MAX_BLOCK_BYTES) {
+		cow_fail(error, "Store %pg says that its blocks have %u bytes: run cowsnap repair",
+			 store->bdev, block_bytes);
+		return false;
+	}
 	store->meta = cow_meta_create(store, block_bytes);
 	if (!store->meta) {
 		*error = "Out of memory for a store";
