@@ -7,7 +7,6 @@
 . "$(dirname "$0")/common.sh"
 
 need fio
-MIB=1048576
 plan 28
 echo 0 >"$PARAMETERS/copy_around"
 

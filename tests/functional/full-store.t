@@ -9,6 +9,7 @@
 need fio
 MIB=1048576
 
+exact_copies
 plan 18
 
 write_origin()

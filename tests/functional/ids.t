@@ -104,7 +104,7 @@ freed_more_than()
 
 reload_module()
 {
-	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
+	rmmod dm_cowsnap && insmod "$COWSNAP_KO" && exact_copies
 }
 
 # ---- many ----

@@ -9,6 +9,7 @@
 MIB=1048576
 KIB=1024
 
+exact_copies
 plan 71
 
 away()
@@ -18,7 +19,7 @@ away()
 	for name; do
 		dmremove "$name"
 	done
-	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
+	rmmod dm_cowsnap && insmod "$COWSNAP_KO" && exact_copies
 }
 
 # fresh SIZE: a store with nothing in it.

@@ -11,6 +11,7 @@
 MIB=1048576
 WRITES=128
 
+exact_copies
 plan 37
 
 # What the store's device was asked to write: FLAGS SECTOR COUNT, a line for each bio.

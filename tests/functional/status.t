@@ -9,6 +9,7 @@
 MIB=1048576
 PAIRS='( [a-z][a-z0-9_]* [^ ]+)*'
 
+exact_copies
 plan 19
 
 # Events are counted by device mapper: dmsetup wait is woken by the same call.

@@ -11,6 +11,7 @@ need_target flakey
 MIB=1048576
 len=$((8 * 2048))
 
+exact_copies
 plan 70
 
 good()

@@ -103,7 +103,7 @@ fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-64k --iod
 	--io_size="$(scaled 48)m" --filename=/dev/mapper/o --allow_file_create=0 \
 	--randseed="$RANDOM" >"$TEST_TMP/fio.log" 2>&1 &
 writer=$!
-for i in 1 2 3 4; do
+for _ in 1 2 3 4; do
 	not_letter /dev/mapper/s A >>"$TEST_TMP/all"
 done
 ok "fio has written" wait "$writer"
