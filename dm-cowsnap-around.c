@@ -20,6 +20,7 @@
 #include <linux/hash.h>
 #include <linux/module.h>
 
+#include "dm-cowsnap-compat.h"
 #include "dm-cowsnap.h"
 
 /* Unless said otherwise, for disks: 2 ms of transfer where the way there takes 10. */
@@ -35,7 +36,7 @@ unsigned int cow_around_default(struct block_device *bdev)
 	int kib = READ_ONCE(copy_around);
 
 	if (kib < 0)
-		return bdev_nonrot(bdev) ? 0 : AROUND_DEFAULT_KIB;
+		return bdev_rot(bdev) ? AROUND_DEFAULT_KIB : 0;
 	return cow_around_size(kib);
 }
 

@@ -17,4 +17,12 @@
 #define BLK_OPEN_WRITE	FMODE_WRITE
 #endif
 
+/* What later ones ask the other way round. */
+#ifndef COWSNAP_HAS_BDEV_ROT
+static inline bool bdev_rot(struct block_device *bdev)
+{
+	return !bdev_nonrot(bdev);
+}
+#endif
+
 #endif
