@@ -121,9 +121,9 @@ DISK = Grid(
 BATTERY_TESTS = [
     Test("sync", "sequential 4K O_SYNC writes",
          "--rw=write --bs=4k --size=64m --ioengine=psync --sync=1",
-         warm="--rw=write --bs=4k --offset=512m --size=24m --ioengine=psync --sync=1"),
+         warm="--rw=write --bs=4k --offset=512m --size=112m --ioengine=psync --sync=1"),
     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=128m", "MB/s",
-         warm="--rw=write --bs=1m --offset=512m --size=32m"),
+         warm="--rw=write --bs=1m --offset=512m --size=112m"),
     Test("random-1", "random 4K writes, qd 1",
          "--rw=randwrite --bs=4k --size=512m --io_size=24m --iodepth=1",
          warm="--rw=randwrite --bs=4k --offset=512m --size=512m --io_size=20m --iodepth=1"),
