@@ -125,8 +125,8 @@ BATTERY_TESTS = [
     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=128m", "MB/s",
          warm="--rw=write --bs=1m --offset=512m --size=112m"),
     Test("random-1", "random 4K writes, qd 1",
-         "--rw=randwrite --bs=4k --size=512m --io_size=24m --iodepth=1",
-         warm="--rw=randwrite --bs=4k --offset=512m --size=512m --io_size=20m --iodepth=1"),
+         "--rw=randwrite --bs=4k --size=512m --io_size=64m --iodepth=1",
+         warm="--rw=randwrite --bs=4k --offset=512m --size=512m --io_size=32m --iodepth=1"),
 ]
 MODES = ["cowsnap P", "cowsnap N"]
 BATTERY_TARGETS = {**row("sync", MODES, .20, .22), **row("large", MODES, .22, .24),

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 matplotlib.rcParams.update({
     "svg.hashsalt": "dm-cowsnap", "font.size": 11, "axes.grid": True, "grid.alpha": 0.3,
     "axes.spines.top": False, "axes.spines.right": False, "figure.constrained_layout.use": True})
-from matplotlib import pyplot  # noqa: E402  pylint: disable=wrong-import-position
+from matplotlib import pyplot, ticker  # noqa: E402  pylint: disable=wrong-import-position
 
 COLOURS = {"raw": "#444444", "dm-linear": "#999999", "dm-snapshot P": "#d62728",
            "dm-snapshot N": "#ff9896", "dm-thin": "#9467bd", "cowsnap P": "#1f77b4",
@@ -74,25 +74,36 @@ def latencies(jobs, directory, stacks):
             axes.plot([found[key] for key in wanted], wanted, label=label,
                       color=COLOURS[label], lw=2)
         axes.set(xscale="log", xlabel="milliseconds", title=f"random 4 KiB first writes, {title}")
+        axes.xaxis.set_major_formatter(ticker.ScalarFormatter())
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.legend()
     panels[0].set_ylabel("% of writes done within that time")
     return save(figure, directory, "latency")
 
 
-def head_positions(jobs, directory):
-    """Each dot is one movement of the head, by what it did."""
-    figure, panels = pyplot.subplots(1, len(jobs), figsize=(4 * len(jobs), 4.5), sharey=True)
-    for axes, (label, job) in zip(panels, jobs.items()):
-        events = [line.split() for line in job.results[("trace", "text")].splitlines()]
-        events = [event for event in events if len(event) == 4]
-        start = int(events[0][0])
-        for what, word, colour in (("R", "read", "#2ca02c"), ("W", "written", "#d62728")):
-            dots = [((int(ns) - start) / 1e9, int(sector) / 2048)
-                    for ns, sector, _, kind in events if kind == what]
-            axes.plot([dot[0] for dot in dots], [dot[1] for dot in dots], ".", ms=2.5,
-                      color=colour, label=word)
+def head_events(job):
+    """(second, MiB, R or W) of each movement, from the first one on."""
+    events = [line.split() for line in job.results[("trace", "text")].splitlines()]
+    events = [event for event in events if len(event) == 4]
+    start = int(events[0][0])
+    return [((int(ns) - start) / 1e9, int(sector) / 2048, kind) for ns, sector, _, kind in events]
+
+
+def head_positions(jobs, directory, store=1024):
+    """Each dot is one movement of the head; the store above, the origin below."""
+    figure, panels = pyplot.subplots(2, len(jobs), figsize=(3.2 * len(jobs) + 1, 6), sharex=True,
+                                     sharey="row", squeeze=False)
+    for column, (label, job) in zip(panels.T, jobs.items()):
+        for axes in column:
+            for what, word, colour in (("R", "read", "#2ca02c"), ("W", "written", "#d62728")):
+                dots = [event for event in head_events(job) if event[2] == what]
+                axes.plot([dot[0] for dot in dots], [dot[1] for dot in dots], ".", ms=3,
+                          color=colour, label=word, rasterized=True)
         rate = results.of_job(job, "stream", 0, "MB/s")
-        axes.set(title=f"{label}: {rate:.1f} MB/s", xlabel="seconds")
-        axes.legend(markerscale=4, loc="center right")
-    panels[0].set_ylabel("place on the disk, MiB (store from 1024 on)")
+        column[0].set(title=f"{label}: {rate:.1f} MB/s", ylim=(store - 4, store + 48))
+        column[1].set(ylim=(-4, 48), xlabel="seconds")
+    panels[0, 0].set_ylabel("the store, MiB on the disk")
+    panels[1, 0].set_ylabel("the origin, MiB on the disk")
+    panels[0, 0].legend(markerscale=4, loc="upper right")
     return save(figure, directory, "head")

@@ -180,7 +180,7 @@ def head_trace(stack):
     if tail:
         lines.append("echo tail >/sys/module/dm_cowsnap/parameters/kcopyd_requeue")
     return "\n".join(lines + [
-        f"stack {stack.words}", "dmsetup message d0 0 trace 20000",
+        f"stack {stack.words}", "dmsetup message d0 0 trace 30000",
         "measure stream --rw=write --bs=4k --size=32m --direct=0 --ioengine=psync --end_fsync=1",
         "emit trace text </sys/kernel/debug/dm-platter/$(dm_name d0)", "unstack"]) + "\n"
 
