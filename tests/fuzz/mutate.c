@@ -124,6 +124,11 @@ static void flip_bits(struct mutation *m, size_t from, size_t len, const char *w
 	u64 n = rng_below(m->r, 2) ? 1 : 1 + rng_below(m->r, 8), i;
 	size_t at = from;
 
+	/* What an earlier mutation has forged may say that there is more than there is. */
+	if (from >= m->im.bytes)
+		return;
+	if (len > m->im.bytes - from)
+		len = m->im.bytes - from;
 	for (i = 0; i < n; i++) {
 		at = from + rng_below(m->r, len);
 		m->im.data[at] ^= 1U << rng_below(m->r, 8);
