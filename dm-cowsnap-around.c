@@ -47,7 +47,7 @@ unsigned int cow_around_size(unsigned int kib)
 	return min(rounddown_pow_of_two(kib), COW_AROUND_MAX);
 }
 
-static struct cow_around_seen *seen_entry(struct cow_around *a, u64 region)
+static u64 *seen_entry(struct cow_around *a, u64 region)
 {
 	return &a->seen[hash_64(region, COW_AROUND_SEEN_BITS)];
 }
@@ -78,21 +78,20 @@ static void note_copied(struct cow_around *a, u64 region, u64 used)
 bool cow_around_note(struct cow_origin *o, sector_t *start, sector_t *end)
 {
 	struct cow_around *a = &o->around;
-	struct cow_around_seen *seen;
-	u64 region;
+	u64 region, *seen;
 
 	lockdep_assert_held(&o->lock);
 	if (!a->sectors || *end - *start >= a->sectors)
 		return false;
 	region = *start >> a->shift;
 	seen = seen_entry(a, region);
-	if (seen->region != region + 1) {
-		seen->region = region + 1;
+	if (*seen != region + 1) {
+		*seen = region + 1;
 		return false;
 	}
 	if (a->unused + a->sectors > a->most)
 		return false;
-	seen->region = 0;
+	*seen = 0;
 	note_copied(a, region, parts(a, *start, *end));
 	*start = region << a->shift;
 	*end = max(*end, (sector_t)(region + 1) << a->shift);

@@ -373,14 +373,15 @@ static int super_extend(struct cow_store *store)
 	return 0;
 }
 
-void cow_super_extend_work(struct work_struct *work)
+/* Write what @step has to, then let go on whoever waits for it. */
+static void store_prepare(struct cow_store *store, int (*step)(struct cow_store *store),
+			  const char *failure)
 {
-	struct cow_store *store = container_of(work, struct cow_store, extend_work);
 	int r;
 
 	mutex_lock(&store->records_lock);
 	cow_meta_acquire(store->meta);
-	r = super_extend(store);
+	r = step(store);
 	cow_meta_release(store->meta);
 	mutex_unlock(&store->records_lock);
 
@@ -388,9 +389,14 @@ void cow_super_extend_work(struct work_struct *work)
 	if (store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 	if (r)
-		__cow_store_invalidate(store, COW_SNAP_INVALID,
-				       "its tables could not be extended");
+		__cow_store_invalidate(store, COW_SNAP_INVALID, failure);
 	spin_unlock(&store->origin->lock);
+}
+
+void cow_super_extend_work(struct work_struct *work)
+{
+	store_prepare(container_of(work, struct cow_store, extend_work), super_extend,
+		      "its tables could not be extended");
 }
 
 /* --------------------------------------------- snapshots that are written to at last */
@@ -415,22 +421,8 @@ static int super_mark(struct cow_store *store)
 
 void cow_super_mark_work(struct work_struct *work)
 {
-	struct cow_store *store = container_of(work, struct cow_store, mark_work);
-	int r;
-
-	mutex_lock(&store->records_lock);
-	cow_meta_acquire(store->meta);
-	r = super_mark(store);
-	cow_meta_release(store->meta);
-	mutex_unlock(&store->records_lock);
-
-	spin_lock(&store->origin->lock);
-	if (store->blocked == COW_STORE_PREPARING)
-		cow_store_unblock(store);
-	if (r)
-		__cow_store_invalidate(store, COW_SNAP_INVALID,
-				       "a snapshot could not be marked as written to");
-	spin_unlock(&store->origin->lock);
+	store_prepare(container_of(work, struct cow_store, mark_work), super_mark,
+		      "a snapshot could not be marked as written to");
 }
 
 /* ------------------------------------------------------------------------- a new one */

@@ -117,15 +117,16 @@ static void undo_ready(struct cow_job *job)
 static void undo_done(struct cow_job *job)
 {
 	struct cow_pending *p = container_of(job, struct cow_pending, job);
-	struct cow_store *store = p->store;
+	struct cow_origin *o = p->store->origin;
 
 	if (p->status)
-		cow_store_invalidate(store, COW_SNAP_INVALID,
+		cow_store_invalidate(p->store, COW_SNAP_INVALID,
 				     "old data could not be written to the store");
-	spin_lock(&store->origin->lock);
+	spin_lock(&o->lock);
 	cow_pending_forget_kept(p);
+	/* With the last one goes what a closing store waits for: it may be gone after this. */
 	undo_end(p);
-	spin_unlock(&store->origin->lock);
+	spin_unlock(&o->lock);
 }
 
 static const struct cow_job_ops undo_ops = {

@@ -969,13 +969,9 @@ struct cow_ahead {
 	u64 wasted;			/* of that, not come to by the stream */
 };
 
-/* Regions, by their number plus one; see dm-cowsnap-around.c. */
-struct cow_around_seen {
-	u64 region;			/* has had a first write */
-};
-
+/* See dm-cowsnap-around.c. */
 struct cow_around_copied {
-	u64 region;
+	u64 region;			/* its number plus one */
 	u64 used;			/* a bit for each part that was written since */
 };
 
@@ -988,7 +984,7 @@ struct cow_around {
 	sector_t most;			/* that may be there unused */
 	u64 unused;			/* sectors copied around and not written since */
 	u64 copied_around;		/* all of them */
-	struct cow_around_seen seen[1 << COW_AROUND_SEEN_BITS];
+	u64 seen[1 << COW_AROUND_SEEN_BITS];	/* regions plus one: have had a first write */
 	struct cow_around_copied copied[1 << COW_AROUND_COPIED_BITS];
 };
 
