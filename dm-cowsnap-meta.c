@@ -48,6 +48,7 @@ struct cow_block {
 	sector_t sector;
 	u64 ticket;			/* 0: clean */
 	bool pinned;
+	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
 	u8 *data;
 };
 
@@ -237,6 +238,8 @@ static void block_keep(struct cow_meta *meta, struct cow_block *b, u64 number,
 	b->number = number;
 	b->sector = sector;
 	b->ticket = 0;
+	b->fresh_from = 0;
+	b->fresh_to = cowsnap_block_slots(&meta->geometry, number);
 	hash_add(meta->hash, &b->hash, number);
 	list_add_tail(&b->lru, &meta->clean);
 }
@@ -367,6 +370,8 @@ void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data)
 	mutex_lock(&meta->lock);
 	b = block_find(meta, number);
 	memcpy(b->data, data, meta->geometry.block_bytes);
+	b->fresh_from = 0;
+	b->fresh_to = cowsnap_block_slots(&meta->geometry, number);
 	mutex_unlock(&meta->lock);
 }
 
@@ -383,14 +388,23 @@ static struct cowsnap_slot *block_slot(struct cow_block *b, u32 index)
  */
 static void block_dirty(struct cow_meta *meta, struct cow_block *b)
 {
-	u32 i, nr = cowsnap_block_slots(&meta->geometry, b->number);
+	u32 i;
 
 	if (b->ticket)
 		return;
-	for (i = 0; i < nr; i++)
+	for (i = b->fresh_from; i < b->fresh_to; i++)
 		block_slot(b, i)->chunk_high_kind &= ~COWSNAP_SLOT_FRESH;
+	b->fresh_from = U32_MAX;
+	b->fresh_to = 0;
 	b->ticket = ++meta->last_ticket;
 	list_move_tail(&b->lru, &meta->dirty);
+}
+
+static void slot_make_fresh(struct cow_block *b, u32 index)
+{
+	block_slot(b, index)->chunk_high_kind |= COWSNAP_SLOT_FRESH;
+	b->fresh_from = min(b->fresh_from, index);
+	b->fresh_to = max(b->fresh_to, index + 1);
 }
 
 static void slot_fill(struct cowsnap_slot *slot, u64 chunk, u64 epoch, u8 kind, u32 crc)
@@ -452,7 +466,7 @@ static int pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
 		crc = chunk_crc(meta, p, job, i);
 	slot_fill(block_slot(b, index), p->first + i, p->epoch, disk_kind, crc);
 	if (!cow_kind_is_private(kind))
-		block_slot(b, index)->chunk_high_kind |= COWSNAP_SLOT_FRESH;
+		slot_make_fresh(b, index);
 	p->ticket = max(p->ticket, b->ticket);
 	return 0;
 }
