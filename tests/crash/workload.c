@@ -728,15 +728,30 @@ static void merge_end(struct worker *w, struct view *v)
 	pthread_rwlock_unlock(&gate);
 }
 
+static u32 nr_grown;
+
+static u32 step_to_grow(void)
+{
+	return (run.set.store_most - run.set.store_sectors) / 4 & ~7U;
+}
+
+/* At the latest after each eighth: a store that only chance made grow could be full before. */
+static bool is_time_to_grow(struct worker *w)
+{
+	if (!run.set.grows || store_sectors + step_to_grow() > run.set.store_most)
+		return false;
+	return chance(&w->random, 8) ||
+	       __atomic_load_n(&nr_started, __ATOMIC_RELAXED) >
+	       run.set.nr_operations * (nr_grown + 1) / 8;
+}
+
 static void grow(struct worker *w)
 {
-	u32 more = (run.set.store_most - run.set.store_sectors) / 4 & ~7U;
 	u32 tag;
 	int ret;
 
-	if (store_sectors + more > run.set.store_most)
-		return;
-	store_sectors += more;
+	store_sectors += step_to_grow();
+	nr_grown++;
 	tag = op_begin(w, OP_GROW, ORIGIN_VIEW, 0, store_sectors);
 	record_grow(store_sectors);
 	ret = dm_message(origin->name, "resize");
@@ -831,7 +846,7 @@ static void control(struct worker *w)
 			merge(w, &run.views[1]);
 		return;
 	}
-	if (set->grows && chance(&w->random, 8))
+	if (is_time_to_grow(w))
 		grow(w);
 	else if (set->restarts && chance(&w->random, 8))
 		restart(w);
