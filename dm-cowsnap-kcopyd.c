@@ -18,6 +18,11 @@
  * stay sequential, however short memory is. kcopyd_requeue=tail puts such a job
  * behind the others instead, as kernels before 2.6.28 did, to compare.
  *
+ * Gathering. On a disk that rotates, and that has to turn to the store and back for each
+ * copy, those that have been read wait until few others are being read: then they are
+ * written in one go. That the store is on the same disk shows in its writes taking
+ * as long as the reads, in the same queue; on a disk of its own they are much quicker.
+ *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand,
  * enough for the largest job; a job holds pages only while its own I/O is under
  * way; so pages always come back without any further memory being needed. Bios
@@ -37,6 +42,15 @@
 
 /* Under throttle, copy at most this long before looking at the share of time. */
 #define THROTTLE_SLICE_NS	(10 * NSEC_PER_MSEC)
+
+/*
+ * Where copies are gathered: write when this many times as many wait for that as are
+ * being read.
+ */
+#define GATHER_FACTOR		3U
+
+/* Until something is known: more than any device takes that needs no waiting for. */
+#define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
 
 static unsigned int kcopyd_budget = 8192;
 module_param(kcopyd_budget, uint, 0644);
@@ -79,11 +93,16 @@ struct cow_engine {
 	struct cow_page *free;
 	unsigned int nr_free, nr_pages;
 	unsigned int nr_buffer;		/* of nr_pages, for jobs that are kept */
+	unsigned int nr_reading, nr_read;	/* jobs being read, and on the list */
 
 	struct task_struct *worker;	/* while it is at work; compared with current */
 
 	/* Only the worker looks at these. */
 	bool again;
+	bool rotates;
+	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
+	u64 write_ns;			/* the same of writing it; READ_ONCE elsewhere */
+	struct bio_list writes;		/* to be submitted by the end of this round */
 	unsigned int nr_active;		/* jobs that have pages */
 	ktime_t slice_start;
 	ktime_t pause_until;
@@ -139,6 +158,7 @@ static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 			tail = &(*tail)->next;
 		e->free = *tail;
 		*tail = NULL;
+		e->nr_reading++;
 	}
 	spin_unlock_irq(&e->lock);
 	job->cursor = job->pages;
@@ -242,8 +262,16 @@ static void job_io_ended(struct cow_job *job)
 
 	if (!atomic_dec_and_test(&job->ios))
 		return;
+	if (e->rotates || job->written)
+		job->ended = ktime_get();
 	spin_lock_irqsave(&e->lock, flags);
-	list_add_tail(&job->node, job->written ? &e->written : &e->read);
+	if (job->written) {
+		list_add_tail(&job->node, &e->written);
+	} else {
+		list_add_tail(&job->node, &e->read);
+		e->nr_reading--;
+		e->nr_read++;
+	}
 	spin_unlock_irqrestore(&e->lock, flags);
 	engine_wake(e);
 }
@@ -259,7 +287,30 @@ static void cow_io_endio(struct bio *bio)
 	job_io_ended(job);
 }
 
-/* Read or write part of a job. The bios' pool is ours, so this never fails. */
+static void submit_writes(struct cow_engine *e)
+{
+	struct bio *bio;
+
+	while ((bio = bio_list_pop(&e->writes))) {
+		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
+		submit_bio_noacct(bio);
+	}
+}
+
+/* The pool is ours, so this never fails; what waits to be submitted may hold all of it. */
+static struct bio *job_bio(struct cow_engine *e, struct block_device *bdev,
+			   unsigned int vecs, blk_opf_t opf)
+{
+	struct bio *bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOWAIT | __GFP_NOWARN,
+					   &e->bios);
+
+	if (bio)
+		return bio;
+	submit_writes(e);
+	return bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &e->bios);
+}
+
+/* Read part of a job now, or write part of it by the end of this round. */
 static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 		       unsigned int nr_sectors, struct block_device *bdev,
 		       sector_t sector, blk_status_t *status)
@@ -267,8 +318,7 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 	while (nr_sectors) {
 		unsigned int vecs = min_t(unsigned int, BIO_MAX_VECS,
 					  sectors_to_pages(nr_sectors) + 1);
-		struct bio *bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO,
-						   &job->engine->bios);
+		struct bio *bio = job_bio(job->engine, bdev, vecs, opf);
 		struct cow_io *io = container_of(bio, struct cow_io, bio);
 
 		io->job = job;
@@ -289,7 +339,10 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 			nr_sectors -= part;
 		}
 		atomic_inc(&job->ios);
-		submit_bio_noacct(bio);
+		if (op_is_write(opf))
+			bio_list_add(&job->engine->writes, bio);
+		else
+			submit_bio_noacct(bio);
 	}
 }
 
@@ -440,28 +493,71 @@ static struct cow_job *pop_job(struct cow_engine *e, struct list_head *queue)
 	return job;
 }
 
+static void note_time(u64 *mean, const struct cow_job *job)
+{
+	s64 took = ktime_to_ns(ktime_sub(job->ended, job->begun));
+
+	WRITE_ONCE(*mean, *mean + div_s64(took - (s64)*mean, 8));
+}
+
 static void finish_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
 	while ((job = pop_job(e, &e->written))) {
-		if (!job->keep)
+		if (!job->keep) {
 			job_give_pages(e, job);
+			if (job->begun)
+				note_time(&e->write_ns, job);
+		}
 		job_stopped(e);
 		job->ops->done(job);
 	}
+}
+
+static struct cow_job *pop_read(struct cow_engine *e)
+{
+	struct cow_job *job;
+
+	spin_lock_irq(&e->lock);
+	job = list_first_entry_or_null(&e->read, struct cow_job, node);
+	if (job) {
+		list_del(&job->node);
+		e->nr_read--;
+	}
+	spin_unlock_irq(&e->lock);
+	return job;
+}
+
+/* Or is it better to wait for others, to have them written together? */
+static bool may_write(struct cow_engine *e)
+{
+	bool may;
+
+	if (!e->rotates || e->write_ns * 4 < e->read_ns)
+		return true;
+	spin_lock_irq(&e->lock);
+	may = e->nr_read >= e->nr_reading * GATHER_FACTOR;
+	spin_unlock_irq(&e->lock);
+	return may;
 }
 
 static void write_read(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while ((job = pop_job(e, &e->read))) {
-		if (job->keep)
+	if (!may_write(e))
+		return;
+	while ((job = pop_read(e))) {
+		if (job->keep) {
 			job_started(e);
-		else
+		} else {
 			e->stats.jobs++;
+			if (e->rotates)
+				note_time(&e->read_ns, job);
+		}
 		job->keep = false;
+		job->begun = 0;
 		job->written = true;
 		atomic_set(&job->ios, 1);
 		job_zero_pad(job);
@@ -506,6 +602,7 @@ static void read_waiting(struct cow_engine *e)
 			break;
 		}
 		job_started(e);
+		job->begun = e->rotates ? ktime_get() : 0;
 		atomic_set(&job->ios, 1);
 		if (job->bdev) {
 			e->stats.read_sectors += job->nr_sectors;
@@ -528,6 +625,7 @@ static void engine_work(struct work_struct *work)
 		finish_written(e);
 		write_read(e);
 		e->hook(e->hook_context);
+		submit_writes(e);
 		read_waiting(e);
 		blk_finish_plug(&plug);
 		cond_resched();
@@ -561,6 +659,7 @@ void cow_engine_resume(struct cow_engine *e, struct cow_job *job)
 
 	spin_lock_irqsave(&e->lock, flags);
 	list_add_tail(&job->node, &e->read);
+	e->nr_read++;
 	spin_unlock_irqrestore(&e->lock, flags);
 	engine_wake(e);
 }
@@ -623,6 +722,11 @@ void cow_engine_set_hurry(struct cow_engine *e, bool hurry)
 	cow_engine_kick(e);
 }
 
+u64 cow_engine_write_ns(struct cow_engine *e)
+{
+	return READ_ONCE(e->write_ns);
+}
+
 unsigned int cow_engine_throttle(struct cow_engine *e)
 {
 	return READ_ONCE(e->throttle);
@@ -638,7 +742,7 @@ void cow_engine_reset_stats(struct cow_engine *e)
 	memset(&e->stats, 0, sizeof(e->stats));
 }
 
-struct cow_engine *cow_engine_create(struct workqueue_struct *wq,
+struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
 				     void (*hook)(void *context), void *context)
 {
 	struct cow_engine *e = kzalloc(sizeof(*e), GFP_KERNEL);
@@ -655,6 +759,9 @@ struct cow_engine *cow_engine_create(struct workqueue_struct *wq,
 	e->hook = hook;
 	e->hook_context = context;
 	e->throttle = 100;
+	e->write_ns = WRITE_NS_AT_FIRST;
+	e->rotates = rotates;
+	bio_list_init(&e->writes);
 	INIT_WORK(&e->work, engine_work);
 	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
 	spin_lock_init(&e->lock);

@@ -34,6 +34,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 
+#include "dm-cowsnap-compat.h"
 #include "dm-cowsnap.h"
 
 /* One bio asks for at most this many at a time, then waits for the last. */
@@ -909,7 +910,7 @@ static int origin_init_resources(struct cow_origin *o)
 				MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
 	if (!o->wq)
 		return -ENOMEM;
-	o->engine = cow_engine_create(o->wq, cow_pending_work, o);
+	o->engine = cow_engine_create(o->wq, bdev_rot(o->bdev), cow_pending_work, o);
 	return PTR_ERR_OR_ZERO(o->engine);
 }
 

@@ -417,6 +417,7 @@ static void store_reclaim_work(struct work_struct *work)
 		cond_resched();
 	}
 	kvfree(live);
+	cow_undo_open(store);
 	reclaim_ended(store);
 	memalloc_noio_restore(noio);
 }
@@ -835,8 +836,10 @@ static int store_set_undo(struct cow_store *store, unsigned int kib)
 	spin_lock(&store->origin->lock);
 	store->options.undo_buffer = min(kib, store->undo_reserved);
 	spin_unlock(&store->origin->lock);
-	if (kib < store->undo_reserved)
+	if (kib < store->undo_reserved) {
 		cow_undo_flush(store);
+		cow_undo_open(store);
+	}
 	r = store_reserve_undo(store, kib);
 	if (!r) {
 		spin_lock(&store->origin->lock);

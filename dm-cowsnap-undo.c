@@ -5,7 +5,8 @@
  * A transient snapshot does not outlive the machine, so a copy counts as made when it is
  * in memory: the write it was made for goes home at once. The copies are written to the
  * store later, many in a row, when they fill half of the buffer or have waited a
- * second. Where the buffer is full a copy is written first, as without one.
+ * second. Where the buffer is full a copy is written first, as without one; so it is where
+ * the store is memory, and writing takes no longer than keeping.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | half full, a second, or somebody needs the chunk in the store
@@ -15,8 +16,8 @@
  * Who reads such a chunk through the snapshot, or is about to write it there, waits until
  * it is written.
  *
- * Only with a single snapshot in the store: then nobody gives back the room that a kept
- * copy is still to be written to. Reclaiming, which comes with several, flushes first.
+ * Nobody may give back the room that a kept copy is still to be written to: so while what
+ * deleted snapshots leave is reclaimed the buffer is closed.
  */
 #include <linux/module.h>
 
@@ -24,6 +25,9 @@
 
 /* The longest that a copy waits for others. */
 #define UNDO_WAIT	HZ
+
+/* What writing has to take if keeping is to be worth its while. */
+#define UNDO_WORTH_NS	(10 * NSEC_PER_USEC)
 
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
@@ -40,18 +44,6 @@ static sector_t undo_most(const struct cow_store *store)
 	return (sector_t)store->options.undo_buffer << (10 - SECTOR_SHIFT);
 }
 
-static bool only_one_lives(struct cow_store *store)
-{
-	const struct cow_live *live;
-	bool one;
-
-	rcu_read_lock();
-	live = rcu_dereference(store->live);
-	one = live && live->nr == 1 && store->nr_snaps == 1;
-	rcu_read_unlock();
-	return one;
-}
-
 /* The buffer is counted in whole pages. */
 static sector_t kept_sectors(const struct cow_job *job)
 {
@@ -65,11 +57,11 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 	bool keep;
 
 	if (store->meta || p->kind != COW_COPIED || p->nr_zero == p->last - p->first + 1 ||
-	    !list_is_singular(&p->sharers))
+	    !list_is_singular(&p->sharers) ||
+	    cow_engine_write_ns(store->origin->engine) < UNDO_WORTH_NS)
 		return false;
 	spin_lock(&store->origin->lock);
-	keep = store->undo_sectors + sectors <= undo_most(store) && !store->undo_closed &&
-	       only_one_lives(store);
+	keep = store->undo_sectors + sectors <= undo_most(store) && !store->undo_closed;
 	if (keep) {
 		store->undo_sectors += sectors;
 		/* Before it is in the map: who finds it there looks here. */
@@ -212,11 +204,15 @@ static bool undo_is_empty(struct cow_store *store)
 void cow_undo_flush(struct cow_store *store)
 {
 	spin_lock(&store->origin->lock);
-	store->undo_closed = true;
+	store->undo_closed++;
 	spin_unlock(&store->origin->lock);
 	wait_event(store->idle, undo_is_empty(store));
+}
+
+void cow_undo_open(struct cow_store *store)
+{
 	spin_lock(&store->origin->lock);
-	store->undo_closed = false;
+	store->undo_closed--;
 	spin_unlock(&store->origin->lock);
 }
 
@@ -226,7 +222,7 @@ void cow_undo_close(struct cow_store *store)
 	struct cow_pending *p;
 
 	spin_lock(&o->lock);
-	store->undo_closed = true;
+	store->undo_closed++;
 	while ((p = list_first_entry_or_null(&store->undo, struct cow_pending, node))) {
 		list_del_init(&p->node);
 		cow_pending_forget_kept(p);

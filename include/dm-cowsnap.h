@@ -265,6 +265,7 @@ struct cow_job {
 	bool urgent;			/* goes first, whatever the throttle says */
 	bool keep;			/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
+	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */
 	struct cow_page *pages;
 	/* Where the last walk through the pages stood: walks go forward. */
 	struct cow_page *cursor;
@@ -280,10 +281,11 @@ struct cow_engine_stats {
 };
 
 /*
- * @wq runs the engine's worker; @hook is called in it once a pass, between the
+ * @wq runs the engine's worker; @rotates: the source does, so that the way to the
+ * store may cost more than what is written there; @hook is called in it once a pass, between the
  * end of old copies and the start of new ones. May sleep. ERR_PTR on failure.
  */
-struct cow_engine *cow_engine_create(struct workqueue_struct *wq,
+struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
 				     void (*hook)(void *context), void *context);
 /* No job may be left. May sleep. */
 void cow_engine_destroy(struct cow_engine *engine);
@@ -306,6 +308,8 @@ void cow_engine_flush(struct cow_engine *engine);
 /* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
 void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
 unsigned int cow_engine_throttle(struct cow_engine *engine);
+/* How long it takes to write a job, of late. Any context. */
+u64 cow_engine_write_ns(struct cow_engine *engine);
 /* Copy without rest while the caller, who rests himself, keeps others waiting. */
 void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
 void cow_engine_read_stats(struct cow_engine *engine, struct cow_engine_stats *out);
@@ -496,7 +500,7 @@ struct cow_store {
 	unsigned int nr_undo;		/* READ_ONCE without the lock */
 	sector_t undo_sectors;
 	unsigned int undo_reserved;	/* KiB; origin->admin */
-	bool undo_closed;
+	unsigned int undo_closed;
 	struct delayed_work undo_work;
 
 	/* Under origin->lock. */
@@ -907,8 +911,9 @@ void cow_undo_drop(struct cow_pending *pending);
 bool cow_undo_wait(struct cow_bio *cb, u64 first, u64 nr);
 /* Memory is short: have everything written. origin->lock held. */
 void cow_undo_kick(struct cow_origin *origin);
-/* Wait until all is written. May sleep. */
+/* Wait until all is written; nothing is kept before cow_undo_open(). May sleep. */
 void cow_undo_flush(struct cow_store *store);
+void cow_undo_open(struct cow_store *store);
 /* Nobody will read it any more: forget all. May sleep. */
 void cow_undo_close(struct cow_store *store);
 void cow_undo_work(struct work_struct *work);

@@ -9,7 +9,7 @@
 need fio
 need_target delay flakey
 MIB=1048576
-plan 33
+plan 34
 echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
@@ -126,7 +126,10 @@ down
 up
 put_letter /dev/mapper/o B 0 $MIB 4096
 snap_up t "$base" /dev/mapper/cow N 8 id 1 create
+dm suspend --noflush cow
 put_letter /dev/mapper/o C 0 $((2 * MIB)) 4096
+ok "two snapshots share the buffer: $(buffered) sectors" [ "$(buffered)" -ge 4096 ]
+dm resume cow
 all_old "with a second snapshot"
 is "$(not_letter /dev/mapper/t B 0 $MIB)" 0 "the second has what was there then"
 dmremove s
