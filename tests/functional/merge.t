@@ -11,7 +11,7 @@ need fio
 MIB=1048576
 SIZE=10
 
-plan 69
+plan 74
 
 merge_table()
 {
@@ -169,6 +169,23 @@ cp "$TEST_TMP/old3" "$TEST_TMP/old9"
 put /dev/mapper/o "$TEST_TMP/old3" 0 $MIB
 right "afterwards" 9 4
 not_ok "afterwards the merged one cannot be opened" snap_up s "$base" "$store" P 8 id 3
+dmremove o
+
+# ---- who needs what is being merged does not wait for the throttle ----
+
+all_up
+dm message o 0 set throttle 1
+start_merge 3
+begin=$SECONDS
+for _ in {1..8}; do
+	same /dev/mapper/o "$TEST_TMP/old3" >/dev/null || fail "throttled: the origin is right"
+done
+seconds=$((SECONDS - begin))
+ok "throttled: eight times all of the origin are read without a rest" [ "$seconds" -lt 40 ]
+ok "throttled: it is not merged yet" [ "$(left_of o)" -gt 0 ]
+dm message o 0 set throttle 100
+ok "throttled: it ends when it may" wait_for 100 merged
+right "throttled" 1 4
 dmremove o
 
 # ---- interrupted ----

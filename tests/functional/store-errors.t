@@ -12,7 +12,7 @@ MIB=1048576
 len=$((8 * 2048))
 
 exact_copies
-plan 70
+plan 74
 
 good()
 {
@@ -229,6 +229,18 @@ under_load()
 	ok "dies under load: all can be removed" all_down
 }
 
+# The first write to a snapshot is noted in its record before anything else.
+mark_fails()
+{
+	all_up
+	turn "$(no_writes)"
+	not_ok "no mark: the first write to a snapshot fails" put /dev/mapper/s "$TEST_TMP/old" 0 4096
+	both_are Invalid "no mark: the snapshots are Invalid"
+	origin_goes_on "no mark"
+	turn "$(good)"
+	ok "no mark: all can be removed" all_down
+}
+
 merge_failed()
 {
 	[[ $(status o) = "Merge failed" ]]
@@ -274,4 +286,5 @@ at_read
 bad_blocks
 messages
 under_load
+mark_fails
 while_merging
