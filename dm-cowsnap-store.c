@@ -496,7 +496,8 @@ static bool snap_agrees(struct cow_snap *snap, const struct cow_snap_args *args,
 		cow_fail(error, "Snapshot %u is being merged into its origin", snap->id);
 	else if (snap->state == COW_SNAP_MERGED && !args->merge)
 		cow_fail(error, "Snapshot %u was merged into its origin: delete it", snap->id);
-	else if (args->merge && snap->nr_tables && snap->state == COW_SNAP_LIVE)
+	else if (args->merge && snap->nr_tables && snap->state == COW_SNAP_LIVE &&
+		 !args->takes_over)
 		cow_fail(error, "Snapshot %u is in use: remove its device before it is merged",
 			 snap->id);
 	else if (!snap->epoch || now == had || args->merge)

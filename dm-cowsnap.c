@@ -31,6 +31,8 @@ struct cow_target {
 	struct cow_snap *snap;
 	enum cow_discard discard;
 	struct cow_options options;	/* as given */
+	bool claimed;			/* in dm-snapshot's place */
+	bool resumed;			/* a snapshot that may be read and written */
 	bool discard_given;
 	bool id_given;
 	bool discard_zeroes_cow;
@@ -209,6 +211,7 @@ static struct cow_target *target_alloc(struct dm_target *ti)
 	}
 	INIT_LIST_HEAD(&ct->node);
 	ct->ti = ti;
+	ct->claimed = cow_target_is_claimed(ti->type);
 	return ct;
 }
 
@@ -373,7 +376,9 @@ static int origin_read_features(struct dm_target *ti, struct dm_arg_set *as,
 	while (!r && as->argc) {
 		const char *word = dm_shift_arg(as);
 
-		if (!strcmp(word, "discard")) {
+		if (ct->claimed) {
+			r = refuse_feature(ti, word);
+		} else if (!strcmp(word, "discard")) {
 			r = origin_read_discard(ti, as, ct);
 		} else if (!strcmp(word, "store") && as->argc && !*store) {
 			*store = dm_shift_arg(as);
@@ -503,6 +508,8 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 
 	switch (type) {
 	case STATUSTYPE_INFO:
+		if (ct->claimed)
+			break;
 		origin_counts(o, &nr_stores, &nr_snaps);
 		DMEMIT("stores %u snapshots %u held %lld", nr_stores, nr_snaps,
 		       atomic64_read(&o->held_writes));
@@ -727,12 +734,26 @@ static int snap_read_chunk(struct dm_target *ti, const char *word,
 	return r;
 }
 
+/* Those that dm-snapshot has as well. */
+static bool snap_read_discard(struct cow_target *ct, const char *word)
+{
+	if (!strcmp(word, "discard_zeroes_cow"))
+		ct->discard_zeroes_cow = true;
+	else if (!strcmp(word, "discard_passdown_origin"))
+		ct->discard_passdown_origin = true;
+	else
+		return false;
+	return true;
+}
+
 static int snap_read_feature(struct dm_target *ti, struct dm_arg_set *as,
 			     struct cow_target *ct, struct cow_snap_args *args)
 {
 	const char *word = dm_shift_arg(as);
 	int r;
 
+	if (ct->claimed)
+		return snap_read_discard(ct, word) ? 0 : refuse_feature(ti, word);
 	if (!strcmp(word, "id")) {
 		ct->id_given = true;
 		return read_number(&ti->error, "id", as->argc ? dm_shift_arg(as) : NULL, 0,
@@ -742,11 +763,7 @@ static int snap_read_feature(struct dm_target *ti, struct dm_arg_set *as,
 		return refuse_feature(ti, word);
 	if (!strcmp(word, "create")) {
 		args->create = true;
-	} else if (!strcmp(word, "discard_zeroes_cow")) {
-		ct->discard_zeroes_cow = true;
-	} else if (!strcmp(word, "discard_passdown_origin")) {
-		ct->discard_passdown_origin = true;
-	} else {
+	} else if (!snap_read_discard(ct, word)) {
 		r = read_option(&ti->error, word, as->argc ? as->argv[0] : NULL,
 				&ct->options);
 		if (r == -ENOENT)
@@ -818,6 +835,7 @@ static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool 
 		return -ENOMEM;
 	origin = dm_shift_arg(&as);
 	store = dm_shift_arg(&as);
+	args.takes_over = ct->claimed;
 	r = snap_read_table(ti, &as, ct, &args);
 	if (!r)
 		r = snap_open(ti, ct, origin, store, &args);
@@ -849,7 +867,31 @@ static int snap_preresume(struct dm_target *ti)
 	struct cow_target *ct = ti->private;
 	int r = target_preresume(ti);
 
-	return r ?: cow_snap_activate(ct->snap, ti->len);
+	if (!r)
+		r = cow_snap_activate(ct->snap, ti->len);
+	if (!r)
+		WRITE_ONCE(ct->resumed, true);
+	return r;
+}
+
+static void snap_postsuspend(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
+
+	WRITE_ONCE(ct->resumed, false);
+}
+
+/* Does a device show the snapshot that @ct is to merge? */
+static bool snap_is_shown(const struct cow_target *ct)
+{
+	const struct cow_target *other;
+	bool shown = false;
+
+	mutex_lock(&table_mutex);
+	list_for_each_entry(other, &ct->store->tables, node)
+		shown |= other->snap == ct->snap && READ_ONCE(other->resumed);
+	mutex_unlock(&table_mutex);
+	return shown;
 }
 
 static int merge_preresume(struct dm_target *ti)
@@ -859,6 +901,11 @@ static int merge_preresume(struct dm_target *ti)
 
 	if (r)
 		return r;
+	if (snap_is_shown(ct)) {
+		DMERR("store %pg: snapshot %u has a device: suspend or remove it before it is merged",
+		      ct->store->bdev, ct->snap->id);
+		return -EBUSY;
+	}
 	mutex_lock(&ct->origin->admin);
 	r = cow_merge_activate(ct->snap);
 	mutex_unlock(&ct->origin->admin);
@@ -930,6 +977,25 @@ static void emit_meta_stats(struct cow_store *store, char *result, unsigned int 
 	*size = sz;
 }
 
+/* origin->lock held. */
+static void emit_store_stats(struct cow_store *store, char *result, unsigned int maxlen,
+			     unsigned int *size)
+{
+	const struct cow_options *opt = &store->options;
+	unsigned int sz = *size;
+
+	DMEMIT(" exceptions %llu copied %llu zero %llu", store->map.nr_chunks,
+	       store->copied_chunks, store->zero_chunks);
+	DMEMIT(" pending %u memory %llu freed %llu", store->nr_pendings,
+	       store->map.nr_bytes, store->freed_chunks);
+	DMEMIT(" on_full %s wait_timeout %u low_water %u copy_ahead %u",
+	       on_full_words[opt->on_full], opt->wait_timeout, opt->low_water,
+	       opt->copy_ahead);
+	DMEMIT(" copy_around %u undo_buffer %u buffered %llu", opt->copy_around,
+	       opt->undo_buffer, (u64)store->undo_sectors);
+	*size = sz;
+}
+
 static void snap_emit_info(struct cow_target *ct, bool merge, char *result,
 			   unsigned int maxlen)
 {
@@ -949,17 +1015,13 @@ static void snap_emit_info(struct cow_target *ct, bool merge, char *result,
 	DMEMIT("%llu/%llu %llu", used,
 	       (u64)cow_chunk_to_sector(store, store->space.nr_chunks),
 	       metadata_sectors(store));
-	DMEMIT(" id %u epoch %u exceptions %llu copied %llu zero %llu", snap->id,
-	       snap->epoch, store->map.nr_chunks, store->copied_chunks,
-	       store->zero_chunks);
-	DMEMIT(" pending %u memory %llu freed %llu", store->nr_pendings,
-	       store->map.nr_bytes, store->freed_chunks);
-	DMEMIT(" on_full %s wait_timeout %u low_water %u copy_ahead %u",
-	       on_full_words[store->options.on_full], store->options.wait_timeout,
-	       store->options.low_water, store->options.copy_ahead);
-	DMEMIT(" copy_around %u undo_buffer %u buffered %llu", store->options.copy_around,
-	       store->options.undo_buffer, (u64)store->undo_sectors);
+	if (!ct->claimed) {
+		DMEMIT(" id %u epoch %u", snap->id, snap->epoch);
+		emit_store_stats(store, result, maxlen, &sz);
+	}
 	spin_unlock(&ct->origin->lock);
+	if (ct->claimed)
+		return;
 	emit_meta_stats(store, result, maxlen, &sz);
 	emit_copy_stats(ct->origin, result, maxlen, &sz);
 }
@@ -1085,6 +1147,7 @@ static struct target_type snap_target_type = {
 	.map = snap_map,
 	.end_io = target_end_io,
 	.preresume = snap_preresume,
+	.postsuspend = snap_postsuspend,
 	.status = snap_status,
 	.message = target_message,
 	.iterate_devices = target_iterate_devices,
@@ -1109,8 +1172,10 @@ static struct target_type merge_target_type = {
 	.iterate_devices = target_iterate_devices,
 };
 
-static struct target_type * const target_types[] = {
-	&origin_target_type, &snap_target_type, &merge_target_type,
+static struct target_type * const target_types[COW_NR_TARGETS] = {
+	[COW_TARGET_ORIGIN] = &origin_target_type,
+	[COW_TARGET_SNAP] = &snap_target_type,
+	[COW_TARGET_MERGE] = &merge_target_type,
 };
 
 static void unregister_targets(unsigned int nr)
@@ -1147,11 +1212,16 @@ static int __init cowsnap_init(void)
 	r = cow_verify_init();
 	if (r)
 		goto exit_pending;
-	r = register_targets();
+	r = cow_claim_register(target_types);
 	if (r)
 		goto exit_verify;
+	r = register_targets();
+	if (r)
+		goto unclaim;
 	return 0;
 
+unclaim:
+	cow_claim_unregister();
 exit_verify:
 	cow_verify_exit();
 exit_pending:
@@ -1164,6 +1234,7 @@ exit_exception:
 static void __exit cowsnap_exit(void)
 {
 	unregister_targets(ARRAY_SIZE(target_types));
+	cow_claim_unregister();
 	cow_absent_exit();
 	cow_verify_exit();
 	cow_pending_exit();

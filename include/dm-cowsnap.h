@@ -417,6 +417,7 @@ struct cow_snap_args {
 	bool writable;			/* the table is, so the store must be */
 	bool create;			/* make this id */
 	bool merge;			/* to merge it, not to use it */
+	bool takes_over;		/* from a device that has it and is suspended */
 	unsigned int chunk_sectors;	/* 0: as the store has it */
 	unsigned int id;
 	sector_t nr_sectors;
@@ -1155,5 +1156,27 @@ void cow_origin_thaw(struct cow_origin *origin);
 
 /* Wake dmsetup wait on every table of every snapshot in @store. May sleep. */
 void cow_snap_event(struct cow_store *store);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-claim.c: in dm-snapshot's place
+ * ---------------------------------------------------------------------------
+ */
+
+enum cow_target_kind {
+	COW_TARGET_ORIGIN,
+	COW_TARGET_SNAP,
+	COW_TARGET_MERGE,
+	COW_NR_TARGETS,
+};
+
+/* Does a table of this type stand in for one of dm-snapshot's? Any context. */
+bool cow_target_is_claimed(const struct target_type *type);
+/*
+ * If the module was told to: register dm-snapshot's names for @own as well, all or
+ * none of them. May sleep. -EBUSY, said in the log, if they are taken.
+ */
+int cow_claim_register(struct target_type * const own[COW_NR_TARGETS]);
+void cow_claim_unregister(void);
 
 #endif
