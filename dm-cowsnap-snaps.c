@@ -679,7 +679,9 @@ static int store_activate(struct cow_store *store)
 
 	if (!list_empty(&store->node))
 		return 0;
-	r = cow_engine_reserve(o->engine, store->chunk_sectors);
+	r = cow_store_meet_origin(store);
+	if (!r)
+		r = cow_engine_reserve(o->engine, store->chunk_sectors);
 	if (!r)
 		r = store_reserve_undo(store, store->options.undo_buffer);
 	if (!r && store->meta && !store->super_sequence)

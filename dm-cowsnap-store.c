@@ -113,6 +113,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	store->options.throttle = 100;
 	store->options.copy_ahead = cow_ahead_default();
 	store->options.copy_around = cow_around_default(origin->bdev);
+	store->early = !bdev_nr_sectors(origin->bdev);
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
 	init_waitqueue_head(&store->idle);
@@ -436,6 +437,30 @@ void cow_store_put(struct cow_store *store)
 	lockdep_assert_held(&cow_registry_mutex);
 	if (!--store->refs)
 		store_close(store);
+}
+
+int cow_store_meet_origin(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+	char *error;
+
+	if (!store->early)
+		return 0;
+	if (!chunk_fits(o, store->bdev, store->chunk_sectors, &error)) {
+		DMERR("%s", error);
+		return -EINVAL;
+	}
+	if (!store->meta || !store->super_sequence) {
+		store->origin_sectors = bdev_nr_sectors(o->bdev);
+		store->options.copy_around = cow_around_default(o->bdev);
+	} else if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {
+		DMERR("store %pg was made for an origin of %llu sectors, %pg has %llu: use the right one",
+		      store->bdev, (u64)store->origin_sectors, o->bdev,
+		      (u64)bdev_nr_sectors(o->bdev));
+		return -EINVAL;
+	}
+	store->early = false;
+	return 0;
 }
 
 /* ----------------------------------------------------------------- its snapshots */

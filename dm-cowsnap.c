@@ -169,12 +169,15 @@ static int open_device(struct dm_target *ti, const char *path, blk_mode_t mode,
 	return r;
 }
 
-static int check_length(struct dm_target *ti, const char *path, struct dm_dev *dev)
+/* LVM loads tables before those of the devices below are in force: it is checked then. */
+static int check_length(struct dm_target *ti, struct cow_target *ct)
 {
-	if (ti->len <= bdev_nr_sectors(dev->bdev))
+	u64 has = bdev_nr_sectors(ct->origin_dev->bdev);
+
+	if (ti->len <= has || ct->claimed)
 		return 0;
 	cow_fail(&ti->error, "Length of %llu sectors is more than origin %s has: %llu",
-		 (u64)ti->len, path, (u64)bdev_nr_sectors(dev->bdev));
+		 (u64)ti->len, ct->origin_dev->name, has);
 	return -EINVAL;
 }
 
@@ -184,18 +187,31 @@ static int refuse_feature(struct dm_target *ti, const char *word)
 	return -EINVAL;
 }
 
+/* 0: there is no such device. */
+static dev_t device_number(const char *name)
+{
+	unsigned int major, minor;
+	dev_t dev;
+
+	if (sscanf(name, "%u:%u", &major, &minor) == 2)
+		return MKDEV(major, minor);
+	return lookup_bdev(name, &dev) ? 0 : dev;
+}
+
 /* Old chunks are written even under a read-only table, if the device lets us. */
 static int open_store(struct dm_target *ti, struct cow_target *ct, const char *path)
 {
 	bool writable = dm_table_get_mode(ti->table) & BLK_OPEN_WRITE;
-	int r = open_device(ti, path, BLK_OPEN_READ | BLK_OPEN_WRITE, &ct->store_dev);
+	int r;
 
+	/* Not once it is open: opened again to be written it is another dm_dev. */
+	if (device_number(path) == ct->origin_dev->bdev->bd_dev) {
+		cow_fail(&ti->error, "Origin and store are the same device %s", path);
+		return -EINVAL;
+	}
+	r = open_device(ti, path, BLK_OPEN_READ | BLK_OPEN_WRITE, &ct->store_dev);
 	if (!writable && (r == -EACCES || r == -EROFS || r == -EPERM))
 		r = open_device(ti, path, BLK_OPEN_READ, &ct->store_dev);
-	if (!r && ct->origin_dev->bdev == ct->store_dev->bdev) {
-		cow_fail(&ti->error, "Origin and store are the same device %s", path);
-		r = -EINVAL;
-	}
 	return r;
 }
 
@@ -278,6 +294,12 @@ static int target_preresume(struct dm_target *ti)
 	const struct cow_options *given = &ct->options;
 	int r = 0;
 
+	if (ti->len > bdev_nr_sectors(ct->origin_dev->bdev)) {
+		DMERR("origin %s has %llu sectors, less than the %llu of the table",
+		      ct->origin_dev->name, (u64)bdev_nr_sectors(ct->origin_dev->bdev),
+		      (u64)ti->len);
+		return -EINVAL;
+	}
 	if (ct->store)
 		r = cow_store_activate(ct->store);
 	if (!r && (given->on_full || given->wait_timeout || given->throttle ||
@@ -401,7 +423,7 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 	int r = open_device(ti, path, dm_table_get_mode(ti->table), &ct->origin_dev);
 
 	if (!r)
-		r = check_length(ti, path, ct->origin_dev);
+		r = check_length(ti, ct);
 	if (!r && store)
 		r = open_store(ti, ct, store);
 	if (r)
@@ -557,9 +579,8 @@ static void reset_stats(struct cow_origin *o)
 static struct cow_store *message_find_store(struct cow_target *ct, const char *name)
 {
 	struct list_head *stores = &ct->origin->all_stores;
-	unsigned int major, minor;
 	struct cow_store *store;
-	dev_t dev = 0;
+	dev_t dev;
 
 	lockdep_assert_held(&cow_registry_mutex);
 	if (!name && ct->store)
@@ -567,10 +588,7 @@ static struct cow_store *message_find_store(struct cow_target *ct, const char *n
 	if (!name)
 		return list_is_singular(stores) ?
 		       list_first_entry(stores, struct cow_store, all_node) : NULL;
-	if (sscanf(name, "%u:%u", &major, &minor) == 2)
-		dev = MKDEV(major, minor);
-	else if (lookup_bdev(name, &dev))
-		return NULL;
+	dev = device_number(name);
 	list_for_each_entry(store, stores, all_node)
 		if (store->bdev->bd_dev == dev)
 			return store;
@@ -803,7 +821,7 @@ static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *or
 	if (!r)
 		r = open_store(ti, ct, store);
 	if (!r)
-		r = check_length(ti, origin, ct->origin_dev);
+		r = check_length(ti, ct);
 	if (r)
 		return r;
 	mutex_lock(&cow_registry_mutex);

@@ -467,6 +467,7 @@ struct cow_store {
 	unsigned int chunk_sectors;
 	unsigned int chunk_shift;
 	bool writable;
+	bool early;			/* opened before its origin had a length */
 	struct cow_options options;	/* under origin->lock */
 
 	struct cow_map map;
@@ -534,6 +535,11 @@ struct cow_store *cow_store_get(struct cow_origin *origin, struct block_device *
 				const struct cow_snap_args *args, char **error);
 /* Drop one. Waits for the last pendings. Context: as cow_store_get(). */
 void cow_store_put(struct cow_store *store);
+/*
+ * LVM opens stores before the device of the origin has its first table. Now it has:
+ * take from it, and check, what could not be before. origin->admin held.
+ */
+int cow_store_meet_origin(struct cow_store *store);
 /* Find snapshot args->id of @store, or prepare to make it; takes a reference. */
 struct cow_snap *cow_snap_get(struct cow_store *store, const struct cow_snap_args *args,
 			      char **error);

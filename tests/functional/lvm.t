@@ -1,0 +1,155 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# In dm-snapshot's place an LVM that knows nothing of us makes, activates, extends, fills,
+# merges and removes its snapshots, of every chunk size, and their data is right. Beside
+# dm-snapshot nothing is registered; what does not fit is refused in so many words.
+
+. "$(dirname "$0")/../lvm/common.sh"
+
+MIB=1048576
+SIZES=(4 8 16 32 64 128 256 512)
+
+plan 62
+
+targets()
+{
+	dmsetup targets | awk '{ print $1, $2 }' | grep -E 'snap' | sort | tr '\n' ' '
+}
+
+# refused TABLE: does not load, and the log says why.
+refused()
+{
+	local rc
+
+	dmsetup create refused --table "$1" 2>/dev/null
+	rc=$?
+	((rc)) || dmsetup remove refused
+	dmesg | grep 'table: .*snapshot' | tail -n 1
+	((rc))
+}
+
+# ---- the names
+
+rmmod dm_cowsnap
+if modprobe dm-snapshot; then
+	not_ok "beside dm-snapshot it is not loaded" insmod "$COWSNAP_KO" claim_snapshot=1
+	like "$(kernel_log)" 'snapshot-origin is there already: unload dm-snapshot first' \
+		"and the log says why"
+	unlike=$(targets)
+	like "$unlike" '^snapshot v' "what is registered is dm-snapshot's"
+	is "${unlike//cowsnap/}" "$unlike" "and nothing of ours"
+	ok "without the names it is loaded" reload_module
+	rmmod dm_cowsnap
+	modprobe dm-snapshot
+	insmod "$COWSNAP_KO"
+	like "$(targets)" 'cowsnap v.* snapshot v' "both side by side"
+else
+	for i in {1..6}; do
+		skip "beside dm-snapshot" "no dm-snapshot in this kernel"
+	done
+fi
+ok "it takes dm-snapshot's place" in_snapshots_place
+like "$(targets)" 'snapshot v1\.16\.0 snapshot-merge v1\.5\.0 snapshot-origin v1\.9\.0 $' \
+	"with dm-snapshot's versions"
+
+# ---- every chunk size, all at once on one origin
+
+vg_up 96M || bail_out "no volume group"
+lv_up 8M || bail_out "no volume"
+cp "$TEST_TMP/lv" "$TEST_TMP/old"
+for size in "${SIZES[@]}"; do
+	ok "a snapshot with chunks of ${size}K is made" \
+		lvcreate -q -s -c "${size}K" -L 6M -n "s$size" vg/lv "$pv2"
+done
+is "$(dmsetup table vg-s8)" "0 16384 snapshot $(dmsetup table vg-s8 | awk '{ print $4, $5 }') P 16" \
+	"a table is dm-snapshot's"
+like "$(line vg/s8)" '^[0-9]+/12288 [0-9]+$' "a status is dm-snapshot's"
+is "$(line vg/lv)" "" "and that of the origin"
+is "$(column vg/s64 origin,chunk_size,lv_attr --units k)" "lv64.00kswi-a-s---" \
+	"lvs shows origin, chunk size, attributes"
+is "$(column vg/s4 data_percent)" 0.00 "and that nothing is kept yet"
+put /dev/vg/lv "$TEST_TMP/lv" 0 512 4096 4096 $((MIB + 512)) 1024 $((2 * MIB - 4096)) $((MIB + 8192)) \
+	$((8 * MIB - 4096)) 4096
+isnt "$(column vg/s4 data_percent)" 0.00 "after a write something is"
+put_letter /dev/vg/s16 P $((5 * MIB)) $((MIB / 4)) 65536
+cp "$TEST_TMP/old" "$TEST_TMP/s16"
+letters P $((MIB / 4)) | dd of="$TEST_TMP/s16" bs=64K seek=$((5 * 16)) conv=notrunc status=none
+
+all_right()
+{
+	local size
+
+	same /dev/vg/lv "$TEST_TMP/lv" || return
+	for size in "${SIZES[@]}"; do
+		if ((size == 16)); then
+			same /dev/vg/s16 "$TEST_TMP/s16" || return
+		else
+			same "/dev/vg/s$size" "$TEST_TMP/old" || return
+		fi
+	done
+}
+
+ok "origin and snapshots have their data" all_right
+ok "vgchange -an" down
+is "$(dmsetup ls | grep -c vg)" 0 "leaves no device"
+ok "vgchange -ay" up
+ok "origin and snapshots have their data again" all_right
+
+# ---- larger, smaller, full
+
+ok "a snapshot is extended" lvextend -q -L +1M vg/s32
+like "$(line vg/s32)" '/14336 ' "and uses it"
+ok "five are removed" lvremove -q -y vg/s64 vg/s128 vg/s256 vg/s512 vg/s8
+ok "one small one is made" lvcreate -q -s -l 4 -n small vg/lv "$pv2"
+put_letter /dev/vg/lv F 0 $((4 * MIB)) $MIB
+letters F $((4 * MIB)) | dd of="$TEST_TMP/lv" bs=1M conv=notrunc status=none
+is "$(line vg/small)" Invalid "it is full"
+like "$(column vg/small lv_attr)" '^swi-I-s' "LVM sees it"
+ok "the origin is as it should be" same /dev/vg/lv "$TEST_TMP/lv"
+ok "another snapshot too" same /dev/vg/s4 "$TEST_TMP/old"
+down
+ok "with a full snapshot the group is activated" up
+like "$(column vg/small lv_attr)" '^swi-I-s' "it is still invalid"
+ok "it is removed" lvremove -q -y vg/small
+
+# ---- back to a snapshot
+
+ok "a snapshot is merged" lvconvert -q --merge vg/s16
+ok "the origin is what it was" same /dev/vg/lv "$TEST_TMP/s16"
+ok "the snapshot is gone" no_such_lv vg/s16
+ok "others are right" same /dev/vg/s4 "$TEST_TMP/old"
+sleep 30 </dev/vg/lv &
+user=$!
+wait_for 10 test -e "/proc/$user/fd/0"
+like "$(lvconvert --merge vg/s4 2>&1)" 'next activation' "in use, it is merged at the next activation"
+ok "until then the origin stays" same /dev/vg/lv "$TEST_TMP/s16"
+kill $user
+wait $user 2>/dev/null
+down
+ok "the group is activated" up
+ok "the origin is what it was, at once" same /dev/vg/lv "$TEST_TMP/old"
+ok "the rest is done in the background" lvchange -q --poll y vg/lv
+ok "then the snapshot is gone" wait_for 60 no_such_lv vg/s4
+ok "and the origin right" same /dev/vg/lv "$TEST_TMP/old"
+ok "the last two snapshots are removed with the origin" lvremove -q -ff vg/lv
+
+# ---- what does not fit
+
+base=$(mkloop 8M)
+store=$(mkloop 4M)
+table="0 $(sectors "$base") snapshot $base $store"
+dmcreate x "$table P 8"
+dmremove x
+like "$(refused "$table N 8")" 'is persistent, the table says N' "N on a persistent store"
+like "$(refused "$table P 16")" 'has chunks of 8 sectors, the table says 16' "another chunk size"
+like "$(refused "$table P 8 2 id 1")" 'Unknown feature "id"' "a feature of ours"
+like "$(refused "0 $(sectors "$base") snapshot-origin $base 2 discard none")" \
+	'Unknown feature "discard"' "a feature of our origin"
+dmcreate x "$table P 8 2 discard_zeroes_cow discard_passdown_origin"
+like "$(dmsetup table x)" ' P 8 2 discard_zeroes_cow discard_passdown_origin$' "dm-snapshot's own features"
+dmremove x
+mkfs.ext4 -q -F "$store"
+like "$(refused "$table P 8")" 'holds something else' "a store with a filesystem in it"
+small=$(mkloop 4K)
+like "$(refused "0 $(sectors "$base") snapshot $base $small P 8")" 'is too small' "a store too small"
