@@ -25,6 +25,13 @@ install: modules
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) \
 		$(shell $(MAKE) -s --no-print-directory -C $(KDIR) kernelrelease)
 
+# In dm-snapshot's place for LVM: docs/lvm.md. (DESTDIR= for another system.)
+install-lvm:
+	etc/lvm-place $(if $(FORCE),-f) install
+
+uninstall-lvm:
+	etc/lvm-place $(if $(FORCE),-f) remove
+
 clean:
 	$(KMAKE) clean
 	$(MAKE) -C tools clean
@@ -41,6 +48,11 @@ style:
 
 check:
 	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER)) $(T)
+
+# LVM in full: the long tests, and a boot from a root volume with a snapshot.
+check-lvm:
+	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm $(notdir $(basename $(wildcard tests/lvm/*.t)))
+	tests/lvm/boot $(if $(CHECK_KVER),-k $(CHECK_KVER))
 
 check-debug:
 	tests/check -k debug $(T)
@@ -79,10 +91,13 @@ help:
 	@echo 'make install      install it (INSTALL_MOD_PATH= as in the kernel) and run depmod'
 	@echo 'make tools        build the cowsnap command (check, dump, restore, repair)'
 	@echo 'make install-tools  install it, its manual page and completion'
+	@echo 'make install-lvm  put the module into dm-snapshot'\''s place for LVM (docs/lvm.md)'
+	@echo 'make uninstall-lvm  take it out again'
 	@echo 'make clean        remove what a build leaves'
 	@echo 'make style        sparse, W=1, checkpatch --strict, shellcheck; no warning allowed'
 	@echo 'make check        test in virtual machines with 6.1, 6.12 and the newest kernel'
 	@echo 'make check-debug  the same in a kernel with KASAN, lockdep and kmemleak'
+	@echo 'make check-lvm    LVM in full, on 6.1 and 6.12'
 	@echo 'make check-long   thousands of power cuts and damaged stores (CUTS=, MUTATIONS=)'
 	@echo 'make sabotage     break each promise on purpose and see its test fail'
 	@echo 'make bench        benchmarks in virtual time, beside dm-snapshot and dm-thin'
@@ -94,5 +109,6 @@ help:
 	@echo 'B=NAME            bench: only this case'
 	@echo 'T=NAME            check, check-debug: only tests/functional/NAME.t'
 
-.PHONY: all modules install tools install-tools clean style check check-debug check-long \
+.PHONY: all modules install tools install-tools install-lvm uninstall-lvm clean style check check-lvm \
+	check-debug check-long \
 	sabotage bench bench-check demo help

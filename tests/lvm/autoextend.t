@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# dmeventd extends a snapshot that fills, so that it holds more than it was made for, and
+# takes one that could not be extended in time for what it is.
+
+. "$(dirname "$0")/common.sh"
+
+MIB=1048576
+need dmeventd
+
+plan 9
+in_snapshots_place || bail_out "the module is not loaded"
+vg_up 96M || bail_out "no volume group"
+lvm_config 'monitoring = 1' 'snapshot_autoextend_threshold = 50' 'snapshot_autoextend_percent = 100'
+lv_up 32M || bail_out "no volume"
+cp "$TEST_TMP/lv" "$TEST_TMP/old"
+# It goes by itself only when nothing is watched.
+at_exit eval 'kill $(pidof dmeventd) 2>/dev/null'
+ok "a snapshot of 4 MiB is made" lvcreate -q -s -L 4M -n s vg/lv "$pv2"
+is "$(column vg/s seg_monitor)" monitored "and watched"
+put /dev/vg/lv "$TEST_TMP/lv" 0 $((5 * MIB / 2))
+
+larger()
+{
+	(($(column vg/s lv_size --units k --nosuffix | cut -d. -f1) > $1))
+}
+
+ok "half full, it is extended" wait_for 60 larger 4096
+put /dev/vg/lv "$TEST_TMP/lv" $((8 * MIB)) $((2 * MIB))
+ok "and once more" wait_for 60 larger 8192
+put /dev/vg/lv "$TEST_TMP/lv" $((16 * MIB)) $((5 * MIB))
+ok "it holds more than it was made for" same /dev/vg/s "$TEST_TMP/old"
+ok "a second one is made" lvcreate -q -s -l 16 -n late vg/lv "$pv2"
+put /dev/vg/lv "$TEST_TMP/lv" 0 $((6 * MIB))
+is "$(line vg/late)" Invalid "filled at once, it is invalid"
+ok "the first is right" same /dev/vg/s "$TEST_TMP/old"
+ok "both are removed" lvremove -q -ff vg/lv
