@@ -9,6 +9,13 @@
 MIB=1048576
 need dmeventd
 
+stop_dmeventd()
+{
+	local pid
+
+	pid=$(pidof dmeventd) && kill "$pid"
+}
+
 plan 9
 in_snapshots_place || bail_out "the module is not loaded"
 vg_up 96M || bail_out "no volume group"
@@ -16,7 +23,7 @@ lvm_config 'monitoring = 1' 'snapshot_autoextend_threshold = 50' 'snapshot_autoe
 lv_up 32M || bail_out "no volume"
 cp "$TEST_TMP/lv" "$TEST_TMP/old"
 # It goes by itself only when nothing is watched.
-at_exit eval 'kill $(pidof dmeventd) 2>/dev/null'
+at_exit stop_dmeventd
 ok "a snapshot of 4 MiB is made" lvcreate -q -s -L 4M -n s vg/lv "$pv2"
 is "$(column vg/s seg_monitor)" monitored "and watched"
 put /dev/vg/lv "$TEST_TMP/lv" 0 $((5 * MIB / 2))

@@ -28,7 +28,7 @@ in_snapshots_place()
 	reload_module claim_snapshot=1
 }
 
-# lvm_config [LINE...]: an lvm.conf; LINEs go into its section activation.
+# lvm_config LINE...: an lvm.conf; LINEs go into its section activation.
 lvm_config()
 {
 	mkdir -p "$LVM_SYSTEM_DIR" /run/lock/lvm /run/lvm
@@ -48,10 +48,12 @@ lvm_config()
 			udev_sync = 0
 			udev_rules = 0
 			verify_udev_operations = 0
-			$(printf '%s\n' "${@:-monitoring = 0}")
+			$(printf '%s\n' "$@")
 		}
 	END
 }
+
+pv1='' pv2=''
 
 # vg_up SIZE [ARG...]: the group, on two devices of that size each.
 vg_up()
@@ -59,7 +61,7 @@ vg_up()
 	local size=$1
 
 	shift
-	lvm_config
+	lvm_config "monitoring = 0"
 	pv1=$(mkloop "$size")
 	pv2=$(mkloop "$size")
 	pvcreate -q "$pv1" "$pv2" && vgcreate -q -s 256K "$@" vg "$pv1" "$pv2" || return

@@ -8,13 +8,13 @@
 
 MIB=1048576
 
-plan 17
+plan 18
 in_snapshots_place || bail_out "the module is not loaded"
 vg_up 192M || bail_out "no volume group"
 lv_up 32M || bail_out "no volume"
 cp "$TEST_TMP/lv" "$TEST_TMP/old"
-ok "two snapshots are made" eval 'lvcreate -q -s -L 33M -n s vg/lv "$pv2" &&
-	lvcreate -q -s -c 64k -L 33M -n beside vg/lv "$pv2"'
+ok "a snapshot is made" lvcreate -q -s -L 33M -n s vg/lv "$pv2"
+ok "and one beside it" lvcreate -q -s -c 64k -L 33M -n beside vg/lv "$pv2"
 put /dev/vg/lv "$TEST_TMP/lv" 0 $((20 * MIB)) $((25 * MIB + 512)) 1536
 cp "$TEST_TMP/lv" "$TEST_TMP/new"
 ok "a third one later" lvcreate -q -s -L 16M -n later vg/lv "$pv1"
