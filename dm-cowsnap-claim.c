@@ -56,7 +56,7 @@ static int claim_one(unsigned int i, const struct target_type *own)
 	type->message = NULL;
 	r = dm_register_target(type);
 	if (r == -EEXIST) {
-		DMERR("claim_snapshot: target %s is there already: unload dm-snapshot first, or load without claim_snapshot",
+		DMERR("claim_snapshot: target %s is there already: unload dm-snapshot first",
 		      type->name);
 		/* Of -EEXIST modprobe believes that all is well. */
 		r = -EBUSY;

@@ -454,7 +454,7 @@ int cow_store_meet_origin(struct cow_store *store)
 		store->origin_sectors = bdev_nr_sectors(o->bdev);
 		store->options.copy_around = cow_around_default(o->bdev);
 	} else if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {
-		DMERR("store %pg was made for an origin of %llu sectors, %pg has %llu: use the right one",
+		DMERR("store %pg is for an origin of %llu sectors, %pg has %llu: use that one",
 		      store->bdev, (u64)store->origin_sectors, o->bdev,
 		      (u64)bdev_nr_sectors(o->bdev));
 		return -EINVAL;

@@ -920,7 +920,7 @@ static int merge_preresume(struct dm_target *ti)
 	if (r)
 		return r;
 	if (snap_is_shown(ct)) {
-		DMERR("store %pg: snapshot %u has a device: suspend or remove it before it is merged",
+		DMERR("store %pg: snapshot %u has a device: suspend it before it is merged",
 		      ct->store->bdev, ct->snap->id);
 		return -EBUSY;
 	}

@@ -10,7 +10,7 @@
 MIB=1048576
 SIZES=(4 8 16 32 64 128 256 512)
 
-plan 57
+plan 61
 
 targets()
 {
@@ -146,6 +146,19 @@ like "$(refused "0 $(sectors "$base") snapshot-origin $base 2 discard none")" \
 dmcreate x "$table P 8 2 discard_zeroes_cow discard_passdown_origin"
 like "$(dmsetup table x)" ' P 8 2 discard_zeroes_cow discard_passdown_origin$' "dm-snapshot's own features"
 dmremove x
+dmcreate x "$table P 8"
+dmcreate o "0 $(sectors "$base") snapshot-origin $base"
+put_letter /dev/mapper/o N 0 65536
+dmload o "${table/snapshot/snapshot-merge} P 8"
+dmsetup suspend o
+not_ok "what a device shows is not merged" dmsetup resume o
+like "$(kernel_log)" 'snapshot 0 has a device: suspend it before' "and the log says why"
+dmsetup suspend x
+ok "what a suspended device has is taken over" dmsetup resume o
+dmsetup resume x
+not_ok "which reads nothing from then on" get /dev/mapper/x 0 4096
+dmremove x
+dmremove o
 mkfs.ext4 -q -F "$store"
 like "$(refused "$table P 8")" 'holds something else' "a store with a filesystem in it"
 small=$(mkloop 4K)
