@@ -294,7 +294,8 @@ static int target_preresume(struct dm_target *ti)
 	const struct cow_options *given = &ct->options;
 	int r = 0;
 
-	if (ti->len > bdev_nr_sectors(ct->origin_dev->bdev)) {
+	/* See check_length(). */
+	if (ct->claimed && ti->len > bdev_nr_sectors(ct->origin_dev->bdev)) {
 		DMERR("origin %s has %llu sectors, less than the %llu of the table",
 		      ct->origin_dev->name, (u64)bdev_nr_sectors(ct->origin_dev->bdev),
 		      (u64)ti->len);
