@@ -30,7 +30,7 @@ put /dev/vg/lv "$TEST_TMP/lv" 0 $((5 * MIB / 2))
 
 larger()
 {
-	(($(column vg/s lv_size --units k --nosuffix | cut -d. -f1) > $1))
+	(($(column vg/s lv_size --units k | cut -d. -f1) > $1))
 }
 
 ok "half full, it is extended" wait_for 60 larger 4096

@@ -83,10 +83,10 @@ lv_up()
 		fill "/dev/vg/$name" "$TEST_TMP/$name"
 }
 
-# column VOLUME COLUMN: what lvs says.
+# column VOLUME COLUMN [ARG...]: what lvs says.
 column()
 {
-	lvs --noheadings --nosuffix -a -o "$2" "$1" 2>/dev/null | tr -d ' '
+	lvs --noheadings -a -o "$2" "${@:3}" "$1" 2>/dev/null | tr -d ' '
 }
 
 # line VOLUME: the status that LVM reads.
