@@ -93,7 +93,7 @@ static enum cow_content refuse_content(struct block_device *bdev, const u8 *data
 {
 	if (!memcmp(data, "SnAp", 4))
 		cow_fail(error,
-			 "Store %pg holds a snapshot of dm-snapshot: remove that first, or zero its first 4 KiB",
+			 "Store %pg holds a snapshot of dm-snapshot: let that merge or remove it, or zero 4 KiB",
 			 bdev);
 	else if (!memcmp(data, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES))
 		cow_fail(error,

@@ -8,7 +8,7 @@
 
 rmmod dm_cowsnap
 modprobe dm-snapshot || skip_all "no dm-snapshot in this kernel"
-plan 24
+plan 25
 at_exit reload_module
 
 # swap COMMAND...: the whole group down, and the other module in place.
