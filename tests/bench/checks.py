@@ -83,6 +83,9 @@ class DiskModel:
                           "high": one.high, "status": results.status(jobs[one.name], one.name)})
         return found
 
+    def reached(self, _figures):
+        return []
+
     def markdown(self, figures):
         lines = ["| | measured | real disks | why |", "|---|---|---|---|"]
         for one, found in zip(RANGES, figures):

@@ -12,6 +12,24 @@ from machine import Job
 
 
 @dataclass(frozen=True)
+class Target:
+    """What is to be reached, and what is."""
+
+    title: str
+    value: float
+    limit: float
+    at_most: bool = False
+
+    def met(self):
+        return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+    def text(self):
+        sign = "≤" if self.at_most else "≥"
+        met = "met" if self.met() else "**missed**"
+        return f"{self.title}: {ratio_text(self.value)} of {sign} {ratio_text(self.limit)}, {met}"
+
+
+@dataclass(frozen=True)
 class Test:
     """One run of fio."""
 
@@ -99,6 +117,11 @@ class Grid:
     def failures(self, _figures):
         """A target that is missed is no failure of the benchmark."""
         return []
+
+    def reached(self, figures):
+        titles = {test.name: test.title for test in self.tests}
+        return [Target(f"{titles[cell['test']]}, {cell['stack']}", cell["ratio"], cell["target"])
+                for cell in figures if "target" in cell]
 
     def markdown(self, figures):
         text = grid_markdown(self, figures)

@@ -3,8 +3,8 @@
 #
 # More for jobs than guest.sh has: arrays, file systems, the tools that users ran.
 
-# raid10 SIZE WORDS: six spinning disks of that size and with those words as /dev/md0. What it
-# is filled with is put there while the disks take no time yet.
+# raid10 SIZE FILL WORDS: six spinning disks of that size and with those words as /dev/md0. What the
+# first so many MiB of it are filled with is put there while the disks take no time yet.
 raid10()
 {
 	local i rams=() disks=()
@@ -18,12 +18,12 @@ raid10()
 	{
 		mdadm --create /dev/md0 --run --level=10 --raid-devices=6 --chunk=64 \
 			--assume-clean --homehost=any --name=md0 "${rams[@]}"
-		fill /dev/md0 0 1024
+		fill /dev/md0 0 "$2"
 		mdadm --stop /dev/md0
 	} >&2
 	for i in {0..5}; do
 		# shellcheck disable=SC2086  # words for a table
-		spin "d$i" "/dev/ram$i" $2
+		spin "d$i" "/dev/ram$i" $3
 	done
 	mdadm --assemble /dev/md0 --run "${disks[@]}" >&2
 }

@@ -43,6 +43,7 @@ class Job:
     cowsnap: bool = False
     memory: str = "3G"
     cpus: int = 1           # more than one: ordinary time, where figures do not repeat
+    turn: int = 1           # 2: the same job once more, to compare what both printed
     seconds: float = 0      # of the host, when it was run
     results: dict = field(default_factory=dict)
     kept: bool = False      # taken from an earlier run
@@ -103,8 +104,8 @@ class Machine:
 
     def _kept_path(self, job):
         module = self.module_sum if job.cowsnap else ""
-        return self.kept_dir / sha(self.common_sum, module, job.memory, str(job.cpus),
-                                   job.script)[:24]
+        name = sha(self.common_sum, module, job.memory, str(job.cpus), job.script)[:24]
+        return self.kept_dir / (name if job.turn == 1 else f"{name}.{job.turn}")
 
     def kept(self, job):
         """Has this very job been run before, with these very inputs?"""
@@ -122,7 +123,7 @@ class Machine:
         job.results = parse(job.name, text)
         job.seconds = float(re.search(r"^@seconds (\S+)$", text, re.M).group(1))
         if not job.kept:
-            new = path.with_suffix(".new")
+            new = path.with_name(path.name + ".new")
             new.write_text(text)
             new.rename(path)
         return job

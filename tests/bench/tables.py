@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 
 import results
-from grid import ratio_text, rate_text
+from grid import Target, ratio_text, rate_text
 from machine import BENCH_DIR, Job
 
 
@@ -30,6 +30,16 @@ class Column:
     cpus: int = 1
 
 
+@dataclass(frozen=True)
+class Goal:
+    """A target that is no ratio to raw: what it is worked out from, and its limit."""
+
+    title: str
+    limit: float
+    work_out: object        # of {(row, column): value}
+    at_most: bool = False
+
+
 @dataclass
 class Table:
     """A case."""
@@ -42,7 +52,8 @@ class Table:
     base: str = "raw"
     memory: str = "3G"
     reported: str = ""      # what the users found, as Markdown
-    limits: dict = field(default_factory=dict)
+    goals: list = field(default_factory=list)
+    note: str = ""          # after the reported figures: why ours differ
 
     def select(self, words):
         self.columns = [column for column in self.columns if column.label == self.base or
@@ -73,6 +84,18 @@ class Table:
     def failures(self, _figures):
         return []
 
+    def reached(self, figures):
+        """Those whose figures are there."""
+        values = {(cell["test"], cell["stack"]): cell["value"] for cell in figures}
+        found = []
+        for goal in self.goals:
+            try:
+                value = goal.work_out(values)
+            except KeyError:
+                continue
+            found.append(Target(goal.title, value, goal.limit, goal.at_most))
+        return found
+
     def markdown(self, figures):
         cells = {(cell["test"], cell["stack"]): cell for cell in figures}
         labels = [column.label for column in self.columns]
@@ -80,8 +103,14 @@ class Table:
         for row in self.rows:
             texts = [text_of(cells.get((row.name, label))) for label in labels]
             lines.append(f"| {row.title} | {row.unit} | " + " | ".join(texts) + " |")
-        text = "\n".join(lines) + "\n"
-        return text + (f"\nReported:\n\n{self.reported}\n" if self.reported else "")
+        if self.reported:
+            lines += ["", "Reported:", "", self.reported]
+        if self.note:
+            lines += ["", self.note]
+        goals = [f"- {target.text()}" for target in self.reached(figures)]
+        if goals:
+            lines += ["", "Targets:", "", *goals]
+        return "\n".join(lines) + "\n"
 
 
 def value_of(job, row):
