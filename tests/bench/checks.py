@@ -64,17 +64,23 @@ class DiskModel:
     text = ("dm-platter with its default parameters (tests/disk/README.md), 500 GB; the ranges "
             "are those that data sheets and measurements of 7200 rpm SATA disks give.")
 
+    def __init__(self):
+        self.ranges = RANGES
+
     def select(self, _words):
         return self
+
+    def narrow(self, labels):
+        self.ranges = [one for one in RANGES if one.name in labels]
 
     def jobs(self):
         return {one.name: Job(f"{self.name}: {one.name}", "\n".join([
             ". /guest.sh", WHOLE, f"spin d0 /dev/ram0 {one.disk}", "TARGET=/dev/mapper/d0",
-            f"measure {one.name} {one.words}"]) + "\n") for one in RANGES}
+            f"measure {one.name} {one.words}"]) + "\n") for one in self.ranges}
 
     def figures(self, jobs):
         found = []
-        for one in RANGES:
+        for one in self.ranges:
             unit = one.unit.split(",")[0]
             value = results.rate(jobs[one.name], one.name, unit)
             if one.unit != unit:
@@ -88,7 +94,7 @@ class DiskModel:
 
     def markdown(self, figures):
         lines = ["| | measured | real disks | why |", "|---|---|---|---|"]
-        for one, found in zip(RANGES, figures):
+        for one, found in zip(self.ranges, figures):
             lines.append(f"| {one.title} | {found['value']:,.0f} {found['unit']} | "
                          f"{one.low:,} – {one.high:,} | {one.source} |")
         return "\n".join(lines) + "\n"

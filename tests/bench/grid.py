@@ -5,7 +5,7 @@ Each stack is a job of its own, in a machine of its own, with all the tests one 
 other; so the figures of one stack are not changed by what another does.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import results
 from machine import Job
@@ -22,6 +22,9 @@ class Target:
 
     def met(self):
         return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+    def as_dict(self):
+        return {**asdict(self), "met": self.met()}
 
     def text(self):
         sign = "≤" if self.at_most else "≥"
@@ -111,8 +114,11 @@ class Grid:
         """Only stacks with one of the words in their name, and what they are compared with."""
         wanted = [stack for stack in self.stacks if any(word in stack.label for word in words)]
         bases = {self.base_label(test, stack) for stack in wanted for test in self.tests}
-        self.stacks = [stack for stack in self.stacks if stack in wanted or stack.label in bases]
+        self.narrow({stack.label for stack in wanted} | bases)
         return self
+
+    def narrow(self, labels):
+        self.stacks = [stack for stack in self.stacks if stack.label in labels]
 
     def failures(self, _figures):
         """A target that is missed is no failure of the benchmark."""

@@ -25,7 +25,7 @@ class Difference:
 
 
 def second(job):
-    return replace(job, turn=2, results={}, seconds=0, kept=False)
+    return replace(job, name=f"{job.name}, again", turn=2, results={}, seconds=0, kept=False)
 
 
 def second_jobs(machine, jobs, everything):

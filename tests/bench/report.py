@@ -5,16 +5,43 @@ import json
 
 import charts
 import more
+import repeat
+from grid import ratio_text, rate_text
 
 HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Benchmarks
 
 Made by `make bench` from commit `{commit}`, kernel {kernel}, {qemu}. Virtual time: one instruction is one
 nanosecond and disks are modelled ([tests/bench](../tests/bench/README.md), [tests/disk](../tests/disk/README.md)), so the same commit gives
-the same figures on any machine. In brackets the ratio to raw, or to what the table names. The figures for machines are in
-[benchmarks.json](benchmarks.json).
+the same figures on any machine. In brackets the ratio to raw, or to what the table names. P is a persistent store, N a transient one;
+chunks are of 4 KiB where no other size is named. The figures for machines are in [benchmarks.json](benchmarks.json).
+
+Beside raw, dm-snapshot and dm-thin, files are compared with XFS reflink and btrfs. ZFS is not: it is
+in Debian's contrib section, which is not among the sources that the tests are set up from.
 
 """
+
+# Of the first table: case, test, what it is, and the column that "one snapshot" is.
+GLANCE = (
+    ("disk", "random-1", "one disk, random 4K writes"),
+    ("disk", "sync", "one disk, sequential 4K O_SYNC writes"),
+    ("disk", "large", "one disk, sequential 1M writes"),
+    ("disk", "again", "one disk, what was copied written again"),
+    ("battery", "sync", "battery-backed cache, sequential 4K O_SYNC writes"),
+    ("battery", "random-1", "battery-backed cache, random 4K writes"),
+    ("ssd", "random-1", "solid-state disk, random 4K writes"),
+    ("memory", "random", "RAM disk, random 4K writes"),
+    ("memory", "large", "RAM disk, 1M writes"),
+    ("a-database", "direct", "A. sysbench fileio, O_DIRECT"),
+    ("a-database", "settle-3", "A. a file of 64 MB, third minute"),
+    ("b-mix", "mix/writes", "B. 100 threads, writes"),
+    ("c-dd", "create-fsync-100", "C. dd with fsync, 100 MB"),
+    ("d-hardware-raid", "first", "D. sequential O_SYNC writes on a RAID"),
+    ("f-files", "files", "F. files created"),
+)
+GLANCE_STACKS = ("raw", "dm-snapshot P", "dm-snapshot N", "dm-thin", "cowsnap P", "cowsnap N")
+# Case C names its stacks by the order of kcopyd's requests as well.
+OTHER_NAMES = {("c-dd", "cowsnap P"): "cowsnap P, head"}
 
 CAPTIONS = {
     "settling": "Rate over time as a fresh snapshot settles (case A).",
@@ -40,16 +67,84 @@ def draw(jobs, directory):
     return drawn
 
 
+def glance_cell(cells, case, test, stack):
+    cell = cells.get((case, test, OTHER_NAMES.get((case, stack), stack)))
+    if not cell:
+        return ""
+    if stack == "raw":
+        return f"{rate_text(cell['value'])} {cell['unit'].split()[-1]}"
+    raw = cells[case, test, "raw"]["value"]
+    return ratio_text(cell["value"] / raw)
+
+
+def glance(found):
+    """What matters of all tables in one, as ratios to raw."""
+    cells = {(case, *repeat.cell_key(cell)): cell
+             for case, figures in found["cases"].items() for cell in figures}
+    lines = ["## At a glance", "", "First writes after a snapshot, as a ratio to raw, unless said.", "",
+             "| | " + " | ".join(GLANCE_STACKS) + " |", "|---" * (len(GLANCE_STACKS) + 1) + "|"]
+    for case, test, title in GLANCE:
+        if (case, test, "raw") in cells:
+            row = [glance_cell(cells, case, test, stack) for stack in GLANCE_STACKS]
+            lines.append(f"| {title} | " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n\n"
+
+
+def missed(cases, found):
+    """How many targets are met, and those that are not."""
+    titles = {case.name: case.title for case in cases}
+    every = [(name, target) for name, some in found["targets"].items() for target in some]
+    lines = [f"Of {len(every)} targets {sum(target['met'] for _, target in every)} are met."]
+    late = [f"- {titles[name]}: {target['title']}: {ratio_text(target['value'])}, wanted "
+            f"{'at most' if target['at_most'] else 'at least'} {ratio_text(target['limit'])}"
+            for name, target in every if not target["met"]]
+    if late:
+        lines[0] += " Not these:"
+        lines += [""] + late
+    return "\n".join(lines) + "\n\n"
+
+
+def repetition(cases, found):
+    """Both runs: how much of each case was compared, and one case in full."""
+    lines = ["## Two runs", "",
+             "Each job is booted twice, and every figure of both is compared: rates, percentiles, counters of disks and "
+             "snapshots.", "", "| case | jobs | figures | largest difference |", "|---|---|---|---|"]
+    for case in cases:
+        difference = found["repeated"][case.name]
+        if difference["jobs"]:
+            lines.append(f"| {case.title} | {difference['jobs']} | {difference['figures']:,} | "
+                         f"{difference['percent']:.3g} % |")
+    alone = [case.title for case in cases if not found["repeated"][case.name]["jobs"]]
+    if alone:
+        lines += ["", f"Not compared: {'; '.join(alone)}."]
+    return "\n".join(lines) + "\n\n" + both_runs(found)
+
+
+def both_runs(found, case="disk"):
+    cells = [cell for cell in found["cases"].get(case, []) if "again" in cell]
+    if not cells:
+        return ""
+    lines = ["Both runs of the first table, one beside the other:", "",
+             "| test | stack | first run | second run |", "|---|---|---|---|"]
+    lines += [f"| {cell['test']} | {cell['stack']} | {cell['value']:.6f} | {cell['again']:.6f} |"
+              for cell in cells]
+    return "\n".join(lines) + "\n"
+
+
+def section(case, found, picture):
+    text = f"## {case.title}\n\n{case.text}\n\n{case.markdown(found['cases'][case.name])}\n"
+    if picture:
+        text += f"![{CAPTIONS[picture]}](benchmarks/{picture}.svg)\n\n{CAPTIONS[picture]}\n\n"
+    return text
+
+
 def write(directory, cases, jobs, found):
     """benchmarks.md, benchmarks.json and the pictures in a directory of that name."""
     pictures = directory / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     drawn = draw(jobs, pictures)
-    parts = [HEAD.format(**found)]
-    for case in cases:
-        parts.append(f"## {case.title}\n\n{case.text}\n\n{case.markdown(found['cases'][case.name])}\n")
-        if case.name in drawn:
-            name = drawn[case.name]
-            parts.append(f"![{CAPTIONS[name]}](benchmarks/{name}.svg)\n\n{CAPTIONS[name]}\n\n")
+    parts = [HEAD.format(**found), glance(found), missed(cases, found)]
+    parts += [section(case, found, drawn.get(case.name)) for case in cases]
+    parts.append(repetition(cases, found))
     (directory / "benchmarks.md").write_text("".join(parts).rstrip() + "\n")
     (directory / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")

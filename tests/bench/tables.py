@@ -60,6 +60,9 @@ class Table:
                         any(word in column.label for word in words)]
         return self
 
+    def narrow(self, labels):
+        self.columns = [column for column in self.columns if column.label in labels]
+
     def jobs(self):
         begin = ". /guest.sh\n" + (BENCH_DIR / "guest-stories.sh").read_text()
         return {column.label: Job(f"{self.name}: {column.label}", begin + column.script,
