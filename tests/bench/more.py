@@ -83,28 +83,30 @@ BACKUP = Table(
 
 # ---- files: other ways of having snapshots ----------------------------------------------
 
-FILE = ("--filename=/mnt/big/test_file.0 --rw=randwrite --bs=4k --size=256m --io_size=6m "
-        "--iodepth=1")
+FILE = "--filename=/mnt/big/test_file.0 --size=256m"
+WRITES = f"{FILE} --rw=randwrite --bs=4k --io_size=4m --iodepth=1"
 
 
 def files(kind, words, clone):
     """A file on a file system, preserved below it or by it."""
-    lines = ["ram_disks 1 2600", "fill /dev/ram0 0 1024", "spin d0 /dev/ram0 cache none",
+    lines = ["ram_disks 1 2600", "fill /dev/ram0 0 512", "spin d0 /dev/ram0 cache none",
              "volume base /dev/mapper/d0 0 1024", "BASE=/dev/mapper/base",
              "stores st /dev/mapper/d0 1024 1500 1", f"file_system {kind} $BASE",
              "mount $BASE /mnt", "test_file /mnt/big 256m", "umount /mnt", f"stack {words}",
              "mount $TARGET /mnt"]
     if clone:
         lines.append("cp --reflink=always /mnt/big/test_file.0 /mnt/big/old")
-    return "\n".join(lines + ["sync", f"measure first {FILE}", "sync", f"measure again {FILE}",
-                              "umount /mnt"]) + "\n"
+    return "\n".join(lines + ["sync", f"measure first {WRITES}", "sync", f"measure again {WRITES}",
+                              "umount /mnt", "mount $TARGET /mnt",
+                              f"measure read {FILE} --rw=read --bs=1m", "umount /mnt"]) + "\n"
 
 
 FILES = Table(
     "files", "Files: snapshots below the file system, and by it",
     "4 KiB writes at random into a file of 256 MiB, O_DIRECT; one disk without write cache. Reflink: the file "
     "was cloned with cp --reflink before.",
-    [Row("first", "written first"), Row("again", "the same again")],
+    [Row("first", "written first"), Row("again", "the same again"),
+     Row("read", "the whole file then read in 1 MiB", "MB/s")],
     [Column("XFS", files("xfs", "raw", False)),
      Column("XFS on dm-snapshot P", files("xfs", "snapshot P 8", False)),
      Column("XFS on cowsnap P", files("xfs", "cowsnap P 8", False), True),

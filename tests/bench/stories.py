@@ -97,13 +97,17 @@ B = Table(
 SIZES = (10, 100)
 
 
-def one_disk_with_ext4(stack):
+def one_disk_with_ext4(stack, cache="none"):
     device = "d1" if stack.place == "other" else "d0"
-    return "\n".join([
-        "ram_disks 2 2200", "fill /dev/ram0 0 1024", "spin d0 /dev/ram0 cache none",
-        "spin d1 /dev/ram1 cache none", "volume base /dev/mapper/d0 0 1024",
-        "BASE=/dev/mapper/base", f"stores st /dev/mapper/{device} 1024 550 2",
-        "file_system ext4 /dev/mapper/base"])
+    lines = ["ram_disks 2 2200", "fill /dev/ram0 0 512", f"spin d0 /dev/ram0 cache {cache}",
+             f"spin d1 /dev/ram1 cache {cache}"]
+    volumes = cut(f"/dev/mapper/{device}", 512, 800)(stack)
+    if stack.words.startswith("thin"):
+        volumes = cut("/dev/mapper/d0", 512, 1600)(stack)
+    elif stack.words.endswith(" 2"):
+        volumes[-1] = "stores st /dev/mapper/d0 512 800 2"
+    volumes[0] = "volume base /dev/mapper/d0 0 512"
+    return "\n".join(lines + volumes + ["file_system ext4 /dev/mapper/base"])
 
 
 def copies(stack):
@@ -122,18 +126,20 @@ def copies(stack):
     return "\n".join(head + lines)
 
 
-C_STACKS = [RAW, Stack("dm-snapshot P", "snapshot P 8"), Stack("cowsnap P, tail", "cowsnap P 8"),
-            Stack("cowsnap P, head", "cowsnap P 8"),
+# As reported: 8 KiB, and 512 KiB.
+C_STACKS = [RAW, LINEAR, Stack("dm-snapshot P", "snapshot P 16"),
+            Stack("dm-snapshot N", "snapshot N 16"), Stack("cowsnap P, tail", "cowsnap P 16"),
+            Stack("cowsnap P, head", "cowsnap P 16"), Stack("cowsnap N", "cowsnap N 16"),
             Stack("dm-snapshot P 512K", "snapshot P 1024"),
             Stack("cowsnap P 512K, head", "cowsnap P 1024"),
-            Stack("dm-snapshot P, 2 disks", "snapshot P 8", "other"),
+            Stack("dm-snapshot P, 2 disks", "snapshot P 16", "other"),
             Stack("dm-snapshot P 512K, 2 disks", "snapshot P 1024", "other"),
-            Stack("cowsnap P, 2 disks, head", "cowsnap P 8", "other"),
+            Stack("cowsnap P, 2 disks, head", "cowsnap P 16", "other"),
             Stack("cowsnap P 512K, 2 disks, head", "cowsnap P 1024", "other")]
 
 C = Table(
     "c-dd", "C. dd to the origin, with and without fsync",
-    "dd bs=4096 into a file on ext4, one disk without write cache; chunks of 4 KiB if nothing "
+    "dd bs=4096 into a file on ext4, one disk without write cache; chunks of 8 KiB if nothing "
     "else is said. 40 MB may wait in memory to be written: so 10 MB stand for the reported 10 and 100, 100 MB for "
     "1000.",
     [Row(f"{what}{sync}-{size}", f"{what}, dd{sync.replace('-', '+')}, {size} MB", "MB/s")
@@ -149,34 +155,31 @@ C = Table(
 
 
 def with_neighbour(stack):
-    return "\n".join(["raid10 768 640 'cache battery'"] + cut("/dev/md0", 640, 1200)(stack) +
-                     ["volume other /dev/md0 1900 256"])
+    return "\n".join(["raid10 768 640 'cache battery cache_blocks 1024'"] +
+                     cut("/dev/md0", 640, 1200)(stack) + ["volume other /dev/md0 1900 256"])
 
 
-SYNC = "--rw=write --bs=4k --ioengine=psync --sync=1"
-NEIGHBOUR = ("--name=other --filename=/dev/mapper/other --rw=randrw --bs=4k --size=256m "
-             "--runtime=20 --time_based")
+SYNC = "--bs=4k --size=32m --ioengine=psync --sync=1"
+TIMED = "--ramp_time=4 --runtime=12 --time_based"
+OTHER = f"--filename=/dev/mapper/other --rw=randrw --bs=4k --size=256m {TIMED}"
+BOTH = f"--rw=randwrite --bs=4k --size=384m --iodepth=4 {TIMED} --name=other {OTHER}"
 
 
 def leach(stack):
     """The counters begin anew with each measure; the cache is full by then."""
-    lines = [f"measure warm {SYNC} --offset=384m --size=128m", f"measure first {SYNC} --size=128m",
-             f"measure again {SYNC} --size=128m", "measure read --rw=read --bs=4k --size=128m"]
+    lines = [f"measure warm --rw=write {SYNC} --offset=384m", f"measure first --rw=write {SYNC}",
+             f"measure again --rw=write {SYNC}", "measure read --rw=read --bs=4k --size=32m"]
     if stack.words == "raw":
-        lines.append("measure alone --rw=randrw --bs=4k --size=256m --runtime=20 --time_based "
-                     "--filename=/dev/mapper/other")
-    lines += ["fresh", "measure beside --rw=randwrite --bs=4k --size=384m --runtime=20 "
-              f"--time_based --iodepth=4 {NEIGHBOUR}"]
+        lines.append(f"measure alone {OTHER}")
+    lines += ["fresh", f"measure beside {BOTH}"]
     if stack.words.startswith("cowsnap"):
-        lines += ["fresh", "dmsetup message snap0 0 set throttle 20",
-                  "measure throttled --rw=randwrite --bs=4k --size=384m --runtime=20 "
-                  f"--time_based --iodepth=4 {NEIGHBOUR}"]
+        lines += ["fresh", "dmsetup message snap0 0 set throttle 20", f"measure throttled {BOTH}"]
     return "\n".join(lines)
 
 
 D = Table(
     "d-hardware-raid", "D. Six disks behind a battery-backed cache: synchronous writers, neighbours",
-    "RAID10, 16 MiB of cache for each disk, which gathers writes. The neighbour reads and writes 4 KiB at random "
+    "RAID10, 4 MiB of cache for each disk, which gathers writes. The neighbour reads and writes 4 KiB at random "
     "in a volume of its own, while the origin is written at random, queue depth 4.",
     [Row("first", "sequential 4K O_SYNC writes"), Row("again", "the same again"),
      Row("read", "sequential 4K reads"), Row("alone/other", "the neighbour alone"),
@@ -246,11 +249,7 @@ F = Table(
     "battery-backed cache.",
     [Row("files", "files created", "1/s")],
     columns(ALL + [Stack("dm-snapshot P ×2", "snapshot P 8 2"), Stack("cowsnap P ×2", "cowsnap P 8 2")],
-            lambda stack: one_disk_with_ext4(stack).replace("none", "battery")
-            if not stack.words.startswith("thin") else "\n".join(
-                ["ram_disks 1 2200", "fill /dev/ram0 0 512", "spin d0 /dev/ram0 cache battery"] +
-                cut("/dev/mapper/d0", 1024, 1176)(stack) + ["file_system ext4 /dev/mapper/base"]),
-            small_files), memory="6G",
+            lambda stack: one_disk_with_ext4(stack, "battery"), small_files), memory="6G",
     reported="9236 a second without a snapshot, 313 with one, 199 with two.\n")
 
 TABLES = [A, B, C, D, E, F]
