@@ -50,9 +50,10 @@ def snapshot_counts(jobs, directory, counts):
     figure, axes = pyplot.subplots(figsize=(8, 4.5))
     raw = results.rate(jobs["raw"], "random-1", "io/s")
     for kind in ("dm-snapshot P", "cowsnap P"):
-        rates = [results.rate(jobs[f"{kind} ×{n}"], "random-1", "io/s") for n in counts]
-        axes.plot(counts, rates, "o-", label=kind, color=COLOURS[kind], lw=2)
-        for count, rate in zip(counts, rates):
+        measured = [n for n in counts if f"{kind} ×{n}" in jobs]
+        rates = [results.rate(jobs[f"{kind} ×{n}"], "random-1", "io/s") for n in measured]
+        axes.plot(measured, rates, "o-", label=kind, color=COLOURS[kind], lw=2)
+        for count, rate in zip(measured, rates):
             axes.annotate(f"{rate:.1f}", (count, rate), textcoords="offset points", xytext=(0, 8),
                           ha="center", fontsize=9)
     axes.axhline(raw, color=COLOURS["raw"], ls="--", label="raw")
@@ -68,7 +69,7 @@ def latencies(jobs, directory, stacks):
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
     for axes, (test, title) in zip(panels, (("random-1", "queue depth 1"),
                                             ("random-32", "queue depth 32"))):
-        for label in stacks:
+        for label in (label for label in stacks if label in jobs):
             found = results.percentiles(jobs[label], test)
             wanted = [key for key in sorted(found) if 1 <= key <= 99.9]
             axes.plot([found[key] for key in wanted], wanted, label=label,
@@ -80,6 +81,28 @@ def latencies(jobs, directory, stacks):
         axes.legend()
     panels[0].set_ylabel("% of writes done within that time")
     return save(figure, directory, "latency")
+
+
+def glance(rows, stacks, directory):
+    """Ratios to raw, a group of bars for each of (title, {stack: ratio})."""
+    figure, axes = pyplot.subplots(figsize=(9, 0.62 * len(rows) + 1.4))
+    high = 0.8 / len(stacks)
+    for i, stack in enumerate(stacks):
+        places = [place + i * high for place in range(len(rows))]
+        ratios = [ratios.get(stack, 0) for _, ratios in rows]
+        axes.barh(places, ratios, high, label=stack, color=COLOURS[stack])
+        for place, ratio in zip(places, ratios):
+            axes.annotate(f"{ratio:.2g}", (ratio, place), textcoords="offset points",
+                          xytext=(3, 0), va="center", fontsize=8)
+    axes.axvline(1, color=COLOURS["raw"], ls="--", label="raw")
+    axes.set_yticks([place + 0.4 - high / 2 for place in range(len(rows))],
+                    [title for title, _ in rows])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set(xlabel="rate, as a ratio to the same without a snapshot",
+             title="Writes to a volume with a snapshot")
+    axes.legend(loc="lower right")
+    return save(figure, directory, "glance")
 
 
 def head_events(job):

@@ -21,7 +21,7 @@ in Debian's contrib section, which is not among the sources that the tests are s
 
 """
 
-# Of the first table: case, test, what it is, and the column that "one snapshot" is.
+# The rows of the first table: case, test, what it is.
 GLANCE = (
     ("disk", "random-1", "one disk, random 4K writes"),
     ("disk", "sync", "one disk, sequential 4K O_SYNC writes"),
@@ -39,7 +39,7 @@ GLANCE = (
     ("d-hardware-raid", "first", "D. sequential O_SYNC writes on a RAID"),
     ("f-files", "files", "F. files created"),
 )
-GLANCE_STACKS = ("raw", "dm-snapshot P", "dm-snapshot N", "dm-thin", "cowsnap P", "cowsnap N")
+GLANCE_STACKS = ("dm-snapshot P", "dm-snapshot N", "dm-thin", "cowsnap P", "cowsnap N")
 # Case C names its stacks by the order of kcopyd's requests as well.
 OTHER_NAMES = {("c-dd", "cowsnap P"): "cowsnap P, head"}
 
@@ -67,27 +67,32 @@ def draw(jobs, directory):
     return drawn
 
 
-def glance_cell(cells, case, test, stack):
-    cell = cells.get((case, test, OTHER_NAMES.get((case, stack), stack)))
-    if not cell:
-        return ""
-    if stack == "raw":
-        return f"{rate_text(cell['value'])} {cell['unit'].split()[-1]}"
-    raw = cells[case, test, "raw"]["value"]
-    return ratio_text(cell["value"] / raw)
-
-
-def glance(found):
-    """What matters of all tables in one, as ratios to raw."""
+def glance_rows(found):
+    """(title, raw's cell, {stack: ratio to raw}) of each row."""
     cells = {(case, *repeat.cell_key(cell)): cell
              for case, figures in found["cases"].items() for cell in figures}
-    lines = ["## At a glance", "", "First writes after a snapshot, as a ratio to raw, unless said.", "",
-             "| | " + " | ".join(GLANCE_STACKS) + " |", "|---" * (len(GLANCE_STACKS) + 1) + "|"]
     for case, test, title in GLANCE:
-        if (case, test, "raw") in cells:
-            row = [glance_cell(cells, case, test, stack) for stack in GLANCE_STACKS]
-            lines.append(f"| {title} | " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n\n"
+        raw = cells.get((case, test, "raw"))
+        if not raw:
+            continue
+        ratios = {}
+        for stack in GLANCE_STACKS:
+            cell = cells.get((case, test, OTHER_NAMES.get((case, stack), stack)))
+            if cell:
+                ratios[stack] = cell["value"] / raw["value"]
+        yield title, raw, ratios
+
+
+def glance(rows):
+    """What matters of all tables in one."""
+    lines = ["## At a glance", "", "Writes after a snapshot was made; ratios to raw.", "",
+             "| | raw | " + " | ".join(GLANCE_STACKS) + " |",
+             "|---" * (len(GLANCE_STACKS) + 2) + "|"]
+    for title, raw, ratios in rows:
+        row = [f"{rate_text(raw['value'])} {raw['unit'].split()[-1]}"]
+        row += [ratio_text(ratios[stack]) if stack in ratios else "" for stack in GLANCE_STACKS]
+        lines.append(f"| {title} | " + " | ".join(row) + " |")
+    return "\n".join(lines + ["", "![Ratios to raw](benchmarks/glance.svg)"]) + "\n\n"
 
 
 def missed(cases, found):
@@ -143,7 +148,10 @@ def write(directory, cases, jobs, found):
     pictures = directory / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     drawn = draw(jobs, pictures)
-    parts = [HEAD.format(**found), glance(found), missed(cases, found)]
+    rows = list(glance_rows(found))
+    charts.glance([(title, ratios) for title, _, ratios in rows],
+                  ["dm-snapshot P", "cowsnap P", "cowsnap N"], pictures)
+    parts = [HEAD.format(**found), glance(rows), missed(cases, found)]
     parts += [section(case, found, drawn.get(case.name)) for case in cases]
     parts.append(repetition(cases, found))
     (directory / "benchmarks.md").write_text("".join(parts).rstrip() + "\n")
