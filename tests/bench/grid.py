@@ -157,6 +157,8 @@ def ratio_text(ratio):
 
 
 def rate_text(value):
+    if value < 10:
+        return f"{value:.2f}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 

@@ -2,9 +2,11 @@
 """Further questions: how many snapshots, how deep a queue, how large a chunk, a backup beside the
 users' writes, other ways of having snapshots, and what it takes of processor and memory."""
 
+import statistics
+
 from cases import spinning
 from grid import Grid, Stack, Test
-from tables import Column, Row, Table
+from tables import Column, Goal, Row, Table
 
 # ---- how many snapshots -----------------------------------------------------------
 
@@ -72,6 +74,16 @@ def backup(stack):
                       f"measure both {WRITER} {READER} --filename={reader}", "unstack"]) + "\n"
 
 
+
+
+def backup_cost(mode):
+    """Of cowsnap as a part of dm-snapshot's: which part of its rate the writer loses."""
+    def cost(values, name):
+        stack = f"{name} {mode}"
+        return 1 - values["both/writes", stack] / values["alone", stack]
+    return lambda values: cost(values, "cowsnap") / cost(values, "dm-snapshot")
+
+
 BACKUP = Table(
     "backup", "Reading the snapshot while the origin is written",
     "One disk without write cache; 1 MiB reads one after the other of the snapshot (of the origin, without one), "
@@ -79,7 +91,9 @@ BACKUP = Table(
     [Row("alone", "writes, nothing beside them"), Row("both/writes", "writes beside the backup"),
      Row("both/backup", "the backup", "MB/s", job=1)],
     [Column(stack.label, backup(stack), stack.words.startswith("cowsnap"))
-     for stack in [Stack("raw", "raw"), Stack("dm-thin", "thin 128", "thin")] + FOUR])
+     for stack in [Stack("raw", "raw"), Stack("dm-thin", "thin 128", "thin")] + FOUR],
+    goals=[Goal(f"what the backup takes of the writer's rate, cowsnap {mode} to dm-snapshot {mode}", .5,
+                backup_cost(mode), at_most=True) for mode in "PN"])
 
 # ---- files: other ways of having snapshots ----------------------------------------------
 
@@ -150,26 +164,45 @@ SCALE = Table(
     base="dm-snapshot P")
 
 
+TURNS = (1, 2, 3)
+
+
 def two_processors(words):
-    once = "--rw=randwrite --bs=4k --size=64m --iodepth=1 --runtime=8 --time_based --norandommap"
-    return "\n".join([
-        "ram_disks 2 160", "fill /dev/ram0 0 160", "fill /dev/ram1 0 160", "BASE=/dev/ram0",
-        "STORES=(/dev/ram1)", f"stack {words}",
-        "measure copied --rw=write --bs=1m --size=128m"] +
-        [f"measure {name}-{turn} {once}{more}" for turn in (1, 2, 3) for name, more in (
-            ("one", " --cpus_allowed=0"),
-            ("two", " --numjobs=2 --group_reporting --offset_increment=64m --cpus_allowed=0,1 "
-             "--cpus_allowed_policy=split"))]) + "\n"
+    """One writer, and two that each have a processor, in turn."""
+    once = "--rw=randwrite --bs=4k --size=64m --iodepth=1 --runtime=5 --time_based --norandommap"
+    both = ("--numjobs=2 --group_reporting --offset_increment=64m --cpus_allowed=0,1 "
+            "--cpus_allowed_policy=split")
+    lines = ["ram_disks 2 160", "fill /dev/ram0 0 160", "fill /dev/ram1 0 160", "BASE=/dev/ram0",
+             "STORES=(/dev/ram1)", f"stack {words}", "measure copied --rw=write --bs=1m --size=128m"]
+    for turn in TURNS:
+        lines += [f"measure one-{turn} {once} --cpus_allowed=0", f"measure two-{turn} {once} {both}"]
+    return "\n".join(lines) + "\n"
 
 
-PROCESSORS = Table(
+class Scaling(Table):
+    """A table with a last row: how much two processors do to what one does, the median of turns."""
+
+    def figures(self, jobs):
+        found = super().figures(jobs)
+        rates = {(cell["test"], cell["stack"]): cell["value"] for cell in found}
+        for column in self.columns:
+            ratio = statistics.median(rates[f"two-{turn}", column.label] /
+                                      rates[f"one-{turn}", column.label] for turn in TURNS)
+            found.append({"test": "scaling", "stack": column.label, "unit": "ratio", "value": ratio})
+        return found
+
+
+PROCESSORS = Scaling(
     "processors", "Two processors against one, writes to what is copied already",
-    "In ordinary time, on two emulated processors: these figures do not repeat, only what two are to one counts.",
-    [Row(f"{name}-{turn}", f"{name}, turn {turn}", ratio=False) for turn in (1, 2, 3)
-     for name in ("one", "two")],
+    "In ordinary time, on two emulated processors: these figures do not repeat and depend on what else the host "
+    "does. Only what two do to what one does counts, and that roughly; a host with less than two idle processors spoils it.",
+    [Row(f"{name}-{turn}", f"{name}, turn {turn}", ratio=False) for turn in TURNS
+     for name in ("one", "two")] + [Row("scaling", "two to one, median", "ratio", ratio=False)],
     [Column("raw", two_processors("raw"), cpus=2),
      Column("dm-snapshot P", two_processors("snapshot P 8"), cpus=2),
-     Column("cowsnap P", two_processors("cowsnap P 8"), True, cpus=2)])
+     Column("cowsnap P", two_processors("cowsnap P 8"), True, cpus=2)],
+    goals=[Goal("two processors to one under cowsnap P, of the same on raw", .95,
+                lambda values: values["scaling", "cowsnap P"] / values["scaling", "raw"])])
 
 # ---- where the head is ----------------------------------------------------------------------
 

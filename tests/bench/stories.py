@@ -2,7 +2,7 @@
 """What users reported of LVM's snapshots, each experiment repeated on modelled disks."""
 
 from grid import Stack
-from tables import Column, Row, Table
+from tables import Column, Goal, Row, Table
 
 RAW = Stack("raw", "raw")
 LINEAR = Stack("dm-linear", "linear")
@@ -65,6 +65,9 @@ A = Table(
     [Row("fsync", "random writes, fsync after each"),
      Row("fsync-100", "random writes, fsync every 100")],
     columns(ALL, raid_with_files, database), memory="6G",
+    goals=[Goal(f"the file of 64 MB, third run, {mode}", .95,
+                lambda values, mode=mode: values["settle-3", mode] / values["settle-3", "raw"])
+           for mode in ("cowsnap P", "cowsnap N")],
     reported="| | no snapshot | dm-snapshot | ratio |\n|---|---|---|---|\n"
     "| random writes, O_DIRECT | 159 | 25 | .16 |\n"
     "| a file of 64 MB, six runs | 200 | 33, 46, 71, 124, 158, 164 | .17 to .82 |\n"
@@ -177,6 +180,19 @@ def leach(stack):
     return "\n".join(lines)
 
 
+def throttle_goals():
+    goals = []
+    for mode in ("cowsnap P", "cowsnap N"):
+        goals += [
+            Goal(f"the neighbour of {mode} at throttle 20, of itself alone", .8,
+                 lambda values, mode=mode: values["throttled/other", mode] /
+                 values["alone/other", "raw"]),
+            Goal(f"the writer to {mode} at throttle 20, of itself without", .25,
+                 lambda values, mode=mode: values["throttled/origin", mode] /
+                 values["beside/origin", mode])]
+    return goals
+
+
 D = Table(
     "d-hardware-raid", "D. Six disks behind a battery-backed cache: synchronous writers, neighbours",
     "RAID10, 4 MiB of cache for each disk, which gathers writes. The neighbour reads and writes 4 KiB at random "
@@ -187,7 +203,7 @@ D = Table(
      Row("beside/origin", "the writer beside it"),
      Row("throttled/other", "the neighbour, throttle 20", job=1),
      Row("throttled/origin", "the writer, throttle 20")],
-    columns(ALL, with_neighbour, leach), memory="6G",
+    columns(ALL, with_neighbour, leach), memory="6G", goals=throttle_goals(),
     reported="synchronous sequential writes about 90 % slower than plain, to chunks already "
     "copied 15 %, reads 5 %; every other volume on the disks is slowed.\n")
 
