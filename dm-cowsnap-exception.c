@@ -704,48 +704,69 @@ static u32 entry_can_grow(const struct cow_leaf *leaf, u32 index,
 }
 
 /*
+ * Write the entries of @leaf to @fresh, with @added new ones at @at that hold @ext but for
+ * its first @grow chunks, which the entry before takes in. @fresh may be @leaf.
+ */
+static void put_into_gap(struct cow_leaf *fresh, const struct cow_leaf *leaf, u32 at,
+			 u32 added, u32 grow, struct cow_extent ext)
+{
+	struct cow_extent part;
+
+	memmove(fresh->entry + at + added, leaf->entry + at,
+		(leaf->nr - at) * sizeof(*leaf->entry));
+	if (fresh != leaf)
+		memcpy(fresh->entry, leaf->entry, at * sizeof(*leaf->entry));
+	if (grow) {
+		entry_unpack(&fresh->entry[at - 1], fresh->first, &part);
+		part.nr += grow;
+		entry_pack(&fresh->entry[at - 1], fresh->first, &part);
+		extent_advance(&ext, grow);
+	}
+	while (ext.nr) {
+		part = ext;
+		part.nr = min_t(u64, ext.nr, ENTRY_RUN);
+		entry_pack(&fresh->entry[at++], fresh->first, &part);
+		extent_advance(&ext, part.nr);
+	}
+}
+
+/* While nobody reads, a leaf may change where it is, if its memory has room. */
+static bool leaf_may_grow(const struct cow_map *map, const struct cow_leaf *leaf, u32 nr)
+{
+	return map->alone && struct_size(leaf, entry, nr) <= leaf_bytes(leaf);
+}
+
+/*
  * The common case: a run where none was, that leaves the rest of the leaf alone.
  * -EAGAIN if that is not the case, or the leaf is full.
  */
 static int insert_into_gap(struct cow_map *map, struct cow_leaf *leaf,
 			   const struct cow_extent *ext)
 {
-	struct cow_extent rest = *ext;
-	struct cow_extent grown;
 	struct cow_leaf *fresh;
 	struct cow_group gap;
-	u32 at, grow, added;
-	int r;
+	u32 grow, added;
+	int r = 0;
 
 	if (leaf_find_group(leaf, ext->chunk, &gap) || gap.nr < ext->nr)
 		return -EAGAIN;
-	at = gap.begin;
-	grow = entry_can_grow(leaf, at, ext);
+	grow = entry_can_grow(leaf, gap.begin, ext);
 	added = DIV_ROUND_UP(ext->nr - grow, ENTRY_RUN);
 	if (leaf->nr + added > LEAF_MAX_ENTRIES)
 		return -EAGAIN;
-	fresh = leaf_alloc(leaf->nr + added);
-	if (!fresh)
-		return -ENOMEM;
-	fresh->first = leaf->first;
-	fresh->last = leaf->last;
-	memcpy(fresh->entry, leaf->entry, at * sizeof(*leaf->entry));
-	memcpy(fresh->entry + at + added, leaf->entry + at,
-	       (leaf->nr - at) * sizeof(*leaf->entry));
-	if (grow) {
-		entry_unpack(&fresh->entry[at - 1], fresh->first, &grown);
-		grown.nr += grow;
-		entry_pack(&fresh->entry[at - 1], fresh->first, &grown);
-		extent_advance(&rest, grow);
+	if (leaf_may_grow(map, leaf, leaf->nr + added)) {
+		put_into_gap(leaf, leaf, gap.begin, added, grow, *ext);
+		leaf->nr += added;
+		map->nr_entries += added;
+	} else {
+		fresh = leaf_alloc(leaf->nr + added);
+		if (!fresh)
+			return -ENOMEM;
+		fresh->first = leaf->first;
+		fresh->last = leaf->last;
+		put_into_gap(fresh, leaf, gap.begin, added, grow, *ext);
+		r = replace_leaf(map, leaf, fresh);
 	}
-	while (rest.nr) {
-		struct cow_extent part = rest;
-
-		part.nr = min_t(u64, rest.nr, ENTRY_RUN);
-		entry_pack(&fresh->entry[at++], fresh->first, &part);
-		extent_advance(&rest, part.nr);
-	}
-	r = replace_leaf(map, leaf, fresh);
 	if (!r)
 		map->nr_chunks += ext->nr;
 	return r;

@@ -92,7 +92,7 @@ struct cow_map {
 	u64 nr_entries;			/* packed entries */
 	u64 nr_chunks;			/* exceptions: chunks times versions */
 	u64 nr_bytes;			/* memory of the leaves */
-	bool alone;			/* nobody reads it yet: leaves go at once */
+	bool alone;			/* nobody reads it yet: leaves change where they are */
 };
 
 /* A run of chunks that one exception, or home, answers for. */
