@@ -56,9 +56,10 @@ def snapshot_counts(jobs, directory, counts):
         for count, rate in zip(measured, rates):
             axes.annotate(f"{rate:.1f}", (count, rate), textcoords="offset points", xytext=(0, 8),
                           ha="center", fontsize=9)
-    axes.axhline(raw, color=COLOURS["raw"], ls="--", label="raw")
+    axes.axhline(raw, color=COLOURS["raw"], ls="--", label=f"raw: {raw:.0f}")
     axes.set(xscale="log", yscale="log", xlabel="snapshots of the same origin",
              ylabel="first writes a second", title="Random 4 KiB first writes, one 7200 rpm disk")
+    axes.yaxis.set_major_formatter(ticker.ScalarFormatter())
     axes.set_xticks(counts, [str(n) for n in counts])
     axes.minorticks_off()
     axes.legend()
@@ -89,9 +90,11 @@ def glance(rows, stacks, directory):
     high = 0.8 / len(stacks)
     for i, stack in enumerate(stacks):
         places = [place + i * high for place in range(len(rows))]
-        ratios = [ratios.get(stack, 0) for _, ratios in rows]
-        axes.barh(places, ratios, high, label=stack, color=COLOURS[stack])
+        ratios = [ratios.get(stack) for _, ratios in rows]
+        axes.barh(places, [ratio or 0 for ratio in ratios], high, label=stack, color=COLOURS[stack])
         for place, ratio in zip(places, ratios):
+            if ratio is None:
+                continue
             axes.annotate(f"{ratio:.2g}", (ratio, place), textcoords="offset points",
                           xytext=(3, 0), va="center", fontsize=8)
     axes.axvline(1, color=COLOURS["raw"], ls="--", label="raw")
@@ -101,7 +104,7 @@ def glance(rows, stacks, directory):
     axes.grid(axis="y", visible=False)
     axes.set(xlabel="rate, as a ratio to the same without a snapshot",
              title="Writes to a volume with a snapshot")
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", framealpha=1)
     return save(figure, directory, "glance")
 
 
