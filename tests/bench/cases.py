@@ -185,7 +185,7 @@ MEMORY = Grid(
      **row("large-read", RAM_MODES, .97, .97, .97),
      **row("snap-read", RAM_MODES, .60, .85, .60),
      **row("random", ["cowsnap P ×8", "cowsnap N ×8"], .98, .98)},
-    memory="3G")
+    instructions=True)
 
 # ---- a solid-state disk ---------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class Grid:
     # (test, stack): the ratio to be reached
     targets: dict = field(default_factory=dict)
     memory: str = "3G"
+    instructions: bool = False  # a request's time is what the processor does for it: show that
 
     def tests_of(self, stack):
         return [test for test in self.tests
@@ -130,7 +131,10 @@ class Grid:
                 for cell in figures if "target" in cell]
 
     def markdown(self, figures):
-        text = grid_markdown(self, figures)
+        text = grid_markdown(self, figures, cell_text)
+        if self.instructions:
+            text += ("\nInstructions of one request, from its submission to its end:\n\n" +
+                     grid_markdown(self, figures, instructions_text))
         targets = targets_markdown(self, figures)
         if targets:
             text += f"\nAgainst the targets; in brackets what dm-snapshot reaches:\n\n{targets}"
@@ -144,6 +148,7 @@ class Grid:
         if base and (base_test, "fio") in base.results:
             cell["base"] = self.base_label(test, stack)
             cell["ratio"] = value / results.rate(base, base_test, test.unit)
+        cell["mean_ns"] = results.instructions(jobs[stack.label], test.name)
         cell["latency_ms"] = results.percentiles(jobs[stack.label], test.name)
         cell["status"] = results.status(jobs[stack.label], test.name)
         if "ratio" in cell and (test.name, stack.label) in self.targets:
@@ -174,13 +179,18 @@ def by_cell(figures):
     return {(cell["test"], cell["stack"]): cell for cell in figures}
 
 
-def grid_markdown(grid, figures):
+def instructions_text(cell):
+    return f"{cell['mean_ns']:,.0f}"
+
+
+def grid_markdown(grid, figures, text_of):
     """Stacks down, tests across; in brackets the ratio to the base."""
     cells = by_cell(figures)
-    lines = ["| | " + " | ".join(f"{test.title}, {test.unit}" for test in grid.tests) + " |",
+    unit = ", {}" if text_of is cell_text else ""
+    lines = ["| | " + " | ".join(test.title + unit.format(test.unit) for test in grid.tests) + " |",
              "|---" * (len(grid.tests) + 1) + "|"]
     for stack in grid.stacks:
-        row = [cell_text(cells[test.name, stack.label])
+        row = [text_of(cells[test.name, stack.label])
                if (test.name, stack.label) in cells else "" for test in grid.tests]
         lines.append(f"| {stack.label} | " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"

@@ -31,6 +31,16 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """A row that is worked out from the others, for each stack."""
+
+    name: str
+    title: str
+    unit: str
+    work_out: object        # of {(row, column): value} and the column
+
+
+@dataclass(frozen=True)
 class Goal:
     """A target that is no ratio to raw: what it is worked out from, and its limit."""
 
@@ -52,6 +62,7 @@ class Table:
     base: str = "raw"
     memory: str = "3G"
     reported: str = ""      # what the users found, as Markdown
+    derived: list = field(default_factory=list)
     goals: list = field(default_factory=list)
     note: str = ""          # after the reported figures: why ours differ
 
@@ -82,7 +93,13 @@ class Table:
                     cell["ratio"], cell["base"] = value / base, self.base
                 cell.update(details(jobs[column.label], row))
                 found.append(cell)
-        return found
+        return found + self.derived_figures(found)
+
+    def derived_figures(self, found):
+        values = {(cell["test"], cell["stack"]): cell["value"] for cell in found}
+        return [{"test": row.name, "stack": column.label, "unit": row.unit,
+                 "value": row.work_out(values, column.label)}
+                for row in self.derived for column in self.columns]
 
     def failures(self, _figures):
         return []
@@ -103,7 +120,7 @@ class Table:
         cells = {(cell["test"], cell["stack"]): cell for cell in figures}
         labels = [column.label for column in self.columns]
         lines = ["| | unit | " + " | ".join(labels) + " |", "|---" * (len(labels) + 2) + "|"]
-        for row in self.rows:
+        for row in self.rows + self.derived:
             texts = [text_of(cells.get((row.name, label))) for label in labels]
             lines.append(f"| {row.title} | {row.unit} | " + " | ".join(texts) + " |")
         if self.reported:
