@@ -31,6 +31,17 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Reported:
+    """A ratio that users found, and where ours are: in the row, for these stacks."""
+
+    title: str
+    row: str
+    ratio: float
+    stock: str = "dm-snapshot P"
+    cowsnap: str = "cowsnap P"
+
+
+@dataclass(frozen=True)
 class Derived:
     """A row that is worked out from the others, for each stack."""
 
@@ -62,6 +73,7 @@ class Table:
     base: str = "raw"
     memory: str = "3G"
     reported: str = ""      # what the users found, as Markdown
+    reports: list = field(default_factory=list)
     derived: list = field(default_factory=list)
     goals: list = field(default_factory=list)
     note: str = ""          # after the reported figures: why ours differ
@@ -123,14 +135,27 @@ class Table:
         for row in self.rows + self.derived:
             texts = [text_of(cells.get((row.name, label))) for label in labels]
             lines.append(f"| {row.title} | {row.unit} | " + " | ".join(texts) + " |")
+        if self.reports:
+            lines += ["", *self.reports_markdown(cells)]
         if self.reported:
-            lines += ["", "Reported:", "", self.reported]
+            lines += ["", "Reported in full:", "", self.reported]
         if self.note:
             lines += ["", self.note]
         goals = [f"- {target.text()}" for target in self.reached(figures)]
         if goals:
             lines += ["", "Targets:", "", *goals]
         return "\n".join(lines) + "\n"
+
+
+    def reports_markdown(self, cells):
+        def ratio(row, label):
+            return ratio_text(cells[row, label]["ratio"]) if (row, label) in cells else ""
+
+        yield "| ratio | reported | dm-snapshot here | cowsnap here |"
+        yield "|---|---|---|---|"
+        for one in self.reports:
+            yield (f"| {one.title} | {ratio_text(one.ratio)} | {ratio(one.row, one.stock)} | "
+                   f"{ratio(one.row, one.cowsnap)} |")
 
 
 def value_of(job, row):
