@@ -103,9 +103,9 @@ PLACES = ["cowsnap P", "cowsnap N", "cowsnap P, 2 disks", "cowsnap N, 2 disks"]
 
 DISK = Grid(
     "disk", "One disk, write cache off",
-    "7200 rpm, no write cache, chunks of 4 KiB; the store on the same disk, or on a second one. dm-thin, alone of these, "
-    "lays new data elsewhere, in the order of its coming: so the same order written or read again is no longer "
-    "random there, and what was sequential may not be.",
+    "7200 rpm, no write cache, chunks of 4 KiB; the store on the same disk, or on a second one. "
+    "dm-thin, alone of these, lays new data elsewhere, in the order of its coming: so the same "
+    "order written or read again is no longer random there, and what was sequential may not be.",
     spinning("cache none"),
     [RAW, LINEAR, THIN] + snapshots() + snapshots(place="other", suffix=", 2 disks") +
     eight(("random-1",)),

@@ -190,8 +190,9 @@ def two_to_one(values, stack):
 
 PROCESSORS = Table(
     "processors", "Two processors against one, writes to what is copied already",
-    "In ordinary time, on two emulated processors: these figures do not repeat and depend on what else the host "
-    "does. Only what two do to what one does counts, and that roughly; a host with less than two idle processors spoils it.",
+    "In ordinary time, on two emulated processors: these figures do not repeat and depend on what "
+    "else the host does. Only what two do to what one does counts, and that roughly; a host with "
+    "less than two idle processors spoils it.",
     [Row(f"{name}-{turn}", f"{name}, turn {turn}", ratio=False) for turn in TURNS
      for name in ("one", "two")],
     [Column("raw", two_processors("raw"), cpus=2),

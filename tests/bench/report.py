@@ -11,13 +11,14 @@ from grid import ratio_text, rate_text
 HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Benchmarks
 
-Made by `make bench` from commit `{commit}`, kernel {kernel}, {qemu}. Virtual time: one instruction is one
-nanosecond and disks are modelled ([tests/bench](../tests/bench/README.md), [tests/disk](../tests/disk/README.md)), so the same commit gives
-the same figures on any machine. In brackets the ratio to raw, or to what the table names. P is a persistent store, N a transient one;
-chunks are of 4 KiB where no other size is named. The figures for machines are in [benchmarks.json](benchmarks.json).
+Made by `make bench` from commit `{commit}`, kernel {kernel}, {qemu}. Virtual time: one
+instruction is one nanosecond and disks are modelled ([tests/bench](../tests/bench/README.md),
+[tests/disk](../tests/disk/README.md)), so the same commit gives the same figures on any machine.
+In brackets the ratio to raw, or to what the table names. P is a persistent store, N a transient
+one; chunks are of 4 KiB where no other size is named. For machines: [benchmarks.json](benchmarks.json).
 
-Beside raw, dm-snapshot and dm-thin, files are compared with XFS reflink and btrfs. ZFS is not: it is
-in Debian's contrib section, which is not among the sources that the tests are set up from.
+Beside raw, dm-snapshot and dm-thin, files are compared with XFS reflink and btrfs. ZFS is not: it
+is in Debian's contrib section, which is not among the sources that the tests are set up from.
 
 """
 
@@ -112,8 +113,8 @@ def missed(cases, found):
 def repetition(cases, found):
     """Both runs: how much of each case was compared, and one case in full."""
     lines = ["## Two runs", "",
-             "Each job is booted twice, and every figure of both is compared: rates, percentiles, counters of disks and "
-             "snapshots.", "", "| case | jobs | figures | largest difference |", "|---|---|---|---|"]
+             "Each job is booted twice, and every figure of both is compared: rates, percentiles, "
+             "counters of disks and snapshots.", "", "| case | jobs | figures | largest difference |", "|---|---|---|---|"]
     for case in cases:
         difference = found["repeated"][case.name]
         if difference["jobs"]:
