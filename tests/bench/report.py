@@ -34,7 +34,7 @@ GLANCE = (
     ("memory", "random", "RAM disk, random 4K writes"),
     ("memory", "large", "RAM disk, 1M writes"),
     ("a-database", "direct", "A. sysbench fileio, O_DIRECT"),
-    ("a-database", "settle-3", "A. a file of 64 MB, third minute"),
+    ("a-database", "settle-3", "A. a small file, third run"),
     ("b-mix", "mix/writes", "B. 100 threads, writes"),
     ("c-dd", "create-fsync-100", "C. dd with fsync, 100 MB"),
     ("d-hardware-raid", "first", "D. sequential O_SYNC writes on a RAID"),
