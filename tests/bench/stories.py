@@ -35,8 +35,13 @@ def cut(device, origin, store, gap=0):
 
 # ---- A ----------------------------------------------------------------------------
 
+def raid_size(stack):
+    """MiB of each of the six disks, and between origin and store."""
+    return (90000, 259000) if stack.place == "far" else (768, 0)
+
+
 def raid_with_files(stack):
-    disk, gap = (90000, 259000) if stack.place == "far" else (768, 0)
+    disk, gap = raid_size(stack)
     volumes = cut("/dev/md0", 768, 1400, gap)(stack)
     return "\n".join([f"raid10 {disk} 768 'cache none'"] + volumes + [
         "file_system ext4 /dev/mapper/base", "mount /dev/mapper/base /mnt",
@@ -197,8 +202,9 @@ C = Table(
 
 
 def with_neighbour(stack):
-    return "\n".join(["raid10 768 640 'cache battery cache_blocks 1024'"] +
-                     cut("/dev/md0", 640, 1200)(stack) + ["volume other /dev/md0 1900 256"])
+    disk, gap = raid_size(stack)
+    return "\n".join([f"raid10 {disk} 640 'cache battery cache_blocks 1024'"] +
+                     cut("/dev/md0", 640, 1200, gap)(stack) + ["volume other /dev/md0 1900 256"])
 
 
 SYNC = "--bs=4k --size=32m --ioengine=psync --sync=1"
@@ -235,15 +241,17 @@ def throttle_goals():
 D = Table(
     "d-hardware-raid", "D. Six disks behind a battery-backed cache: synchronous writers, neighbours",
     "RAID10, 4 MiB of cache for each disk, which gathers writes. The neighbour reads and writes 4 KiB at random "
-    "in a volume of its own, while the origin is written at random, queue depth 4.",
+    "in a volume of its own, while the origin is written at random, queue depth 4. \"Far\" as in A.",
     [Row("first", "sequential 4K O_SYNC writes"), Row("again", "the same again"),
      Row("read", "sequential 4K reads"), Row("alone/other", "the neighbour alone"),
      Row("beside/other", "the neighbour beside the writer", job=1),
      Row("beside/origin", "the writer beside it"),
      Row("throttled/other", "the neighbour, throttle 20", job=1),
      Row("throttled/origin", "the writer, throttle 20")],
-    columns(ALL, with_neighbour, leach), memory="6G", goals=throttle_goals(),
+    columns(ALL + FAR, with_neighbour, leach), memory="6G", goals=throttle_goals(),
     reports=[Reported("sequential synchronous writes", "first", .10),
+             Reported("sequential synchronous writes, far", "first", .10, "dm-snapshot P, far",
+                      "cowsnap P, far"),
              Reported("the same again", "again", .85), Reported("reads", "read", .95)],
     reported="synchronous sequential writes about 90 % slower than plain, to chunks already "
     "copied 15 %, reads 5 %; every other volume on the disks is slowed.\n")
