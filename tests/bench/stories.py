@@ -2,7 +2,7 @@
 """What users reported of LVM's snapshots, each experiment repeated on modelled disks."""
 
 from grid import Stack
-from tables import Column, Goal, Reported, Row, Table
+from tables import Column, Derived, Goal, Reported, Row, Table
 
 RAW = Stack("raw", "raw")
 LINEAR = Stack("dm-linear", "linear")
@@ -249,6 +249,10 @@ D = Table(
      Row("throttled/other", "the neighbour, throttle 20", job=1),
      Row("throttled/origin", "the writer, throttle 20")],
     columns(ALL + FAR, with_neighbour, leach), memory="6G", goals=throttle_goals(),
+    derived=[Derived(f"kept-{name}", f"what the neighbour keeps{how}", "ratio",
+                     lambda values, stack, name=name: values[f"{name}/other", stack] /
+                     values["alone/other", "raw"])
+             for name, how in (("beside", ""), ("throttled", " at throttle 20"))],
     reports=[Reported("sequential synchronous writes", "first", .10),
              Reported("sequential synchronous writes, far", "first", .10, "dm-snapshot P, far",
                       "cowsnap P, far"),

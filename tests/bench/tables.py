@@ -109,9 +109,16 @@ class Table:
 
     def derived_figures(self, found):
         values = {(cell["test"], cell["stack"]): cell["value"] for cell in found}
-        return [{"test": row.name, "stack": column.label, "unit": row.unit,
-                 "value": row.work_out(values, column.label)}
-                for row in self.derived for column in self.columns]
+        cells = []
+        for row in self.derived:
+            for column in self.columns:
+                try:
+                    value = row.work_out(values, column.label)
+                except KeyError:
+                    continue        # of a stack that was not run
+                cells.append({"test": row.name, "stack": column.label, "unit": row.unit,
+                              "value": value})
+        return cells
 
     def failures(self, _figures):
         return []
