@@ -169,12 +169,19 @@ static int open_device(struct dm_target *ti, const char *path, blk_mode_t mode,
 	return r;
 }
 
+/* Is it a mapped device, which may have a longer table that is not in force yet? */
+static bool is_mapped(struct dm_target *ti, struct dm_dev *dev)
+{
+	return MAJOR(dev->bdev->bd_dev) ==
+		MAJOR(disk_devt(dm_disk(dm_table_get_md(ti->table))));
+}
+
 /* LVM loads tables before those of the devices below are in force: it is checked then. */
 static int check_length(struct dm_target *ti, struct cow_target *ct)
 {
 	u64 has = bdev_nr_sectors(ct->origin_dev->bdev);
 
-	if (ti->len <= has || ct->claimed)
+	if (ti->len <= has || ct->claimed || is_mapped(ti, ct->origin_dev))
 		return 0;
 	cow_fail(&ti->error, "Length of %llu sectors is more than origin %s has: %llu",
 		 (u64)ti->len, ct->origin_dev->name, has);
