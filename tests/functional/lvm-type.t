@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# lvcreate --type cowsnap, shortly: a snapshot is made, keeps the old content, is shown by
+# lvs, merged and removed; and an lvm2 that does not know the type leaves such volumes alone.
+
+. "$(dirname "$0")/../lvm-type/common.sh"
+
+MIB=1048576
+plan 20
+
+mkvg vg 128M
+ok "an LV" lvcreate -qq -y -Wn -L 20M -n lv vg
+fill /dev/vg/lv "$TEST_TMP/old"
+cp "$TEST_TMP/old" "$TEST_TMP/now"
+ok "a snapshot of it" lvcreate --type cowsnap -s -L 12M -n s vg/lv
+is "$(target vg-s) $(target vg-lv)" "cowsnap cowsnap-origin" "its targets are the module's"
+is "$(lv lv_attr,origin vg/s)" "swi-a-s---lv" "lvs knows it as a snapshot"
+put /dev/vg/lv "$TEST_TMP/now" 0 $MIB $((5 * MIB)) 65536
+ok "the snapshot keeps what was" same /dev/vg/s "$TEST_TMP/old"
+ok "and the origin has what is" same /dev/vg/lv "$TEST_TMP/now"
+like "$(lv data_percent vg/s)" '^(8|9|1[0-3])\.' "lvs shows how full its store is"
+
+ok "all go" vgchange -qq -an vg
+not_ok "the stock lvm2 does not activate the origin" stock lvchange -ay vg/lv
+diag <"$TEST_TMP/out"
+not_ok "nor the snapshot" stock lvchange -ay vg/s
+is "$(dmsetup ls 2>/dev/null | grep -c '^vg-')" 0 "it leaves no device behind"
+not_ok "nor does it remove the origin" stock lvremove -y vg/lv
+ok "all come back" vgchange -qq -ay vg
+ok "with the snapshot as it was" same /dev/vg/s "$TEST_TMP/old"
+not_ok "a snapshot of the stock type beside it is refused" lvcreate -qq -s -L 8M -n t vg/lv
+like "$(<"$TEST_TMP/out")" 'snapshots of type cowsnap' "and the reason given"
+
+ok "it is merged" lvconvert --merge -i 1 vg/s
+ok "the origin has its old content" same /dev/vg/lv "$TEST_TMP/old"
+is "$(lvs --noheadings -o name vg | tr -d ' \n')" lv "and the snapshot is gone"
+is "$(lv lv_attr vg/lv)" "-wi-a-----" "the origin is a plain LV"
