@@ -6,7 +6,7 @@
 # are put over the stock ones in a mount namespace of the test's own, so that
 # nobody else meets them. The stock lvm2 stays at hand as "stock".
 
-LVM2_TREE=/run/cowsnap/lvm2
+LVM2_TREE=${LVM2_TREE:-/run/cowsnap/lvm2}
 if [[ -z ${COWSNAP_LVM_NAMESPACE-} && -d $LVM2_TREE ]]; then
 	export COWSNAP_LVM_NAMESPACE=1
 	exec unshare --mount --propagation private bash "$0" "$@"
