@@ -821,7 +821,7 @@ static int snap_read_table(struct dm_target *ti, struct dm_arg_set *as,
 }
 
 static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *origin,
-		     const char *store, const struct cow_snap_args *args)
+		     const char *store, struct cow_snap_args *args)
 {
 	int r = open_device(ti, origin, args->merge ? dm_table_get_mode(ti->table) :
 			    BLK_OPEN_READ, &ct->origin_dev);
@@ -832,6 +832,8 @@ static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *or
 		r = check_length(ti, ct);
 	if (r)
 		return r;
+	/* LVM's order: merge loaded, snapshot suspended, merge resumed, which looks again. */
+	args->takes_over = ct->claimed || is_mapped(ti, ct->origin_dev);
 	mutex_lock(&cow_registry_mutex);
 	r = target_attach(ti, ct, args, true);
 	mutex_unlock(&cow_registry_mutex);
@@ -861,7 +863,6 @@ static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool 
 		return -ENOMEM;
 	origin = dm_shift_arg(&as);
 	store = dm_shift_arg(&as);
-	args.takes_over = ct->claimed;
 	r = snap_read_table(ti, &as, ct, &args);
 	if (!r)
 		r = snap_open(ti, ct, origin, store, &args);
