@@ -8,7 +8,7 @@
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
-plan 36
+plan 42
 
 names()
 {
@@ -64,6 +64,35 @@ put_letter /dev/vg/lv F 0 $((14 * MIB)) $MIB
 like "$(lv lv_attr vg/s)" '^swi-I-s' "a full one is shown as invalid"
 not_ok "and not merged" lvconvert --merge vg/s
 ok "but removed" lvremove -qq -y vg/s
+
+# ---- a disk missing
+
+lvcreate -qq --type cowsnap -s -L 12M -n s vg/lv "${PVS[1]}"
+vgchange -qq -an vg
+cp "$LVM_SYSTEM_DIR/lvm.conf" "$TEST_TMP/conf"
+sed -i "s,a|^/dev/loop|,a|^${PVS[0]}\$|," "$LVM_SYSTEM_DIR/lvm.conf"
+not_ok "without the store's disk the origin is not activated" lvchange -ay vg/lv
+diag <"$TEST_TMP/out"
+is "$(target vg-lv)" "" "and not bare"
+dmsetup ls | grep vg- | diag
+cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
+ok "with it it is" lvchange -qq -ay vg/lv
+ok "and the snapshot right" cmp /dev/vg/s /dev/vg/lv
+lvremove -qq -y vg/s
+
+# ---- a store that takes its zeroes, and then nothing more
+
+good=$(mkloop 64M)
+printf '%s\n' "0 2056 linear $good 0" "2056 $(($(sectors "$good") - 2056)) error" |
+	dmsetup create bad
+at_exit _dmremove bad
+sed -i 's,"a|^/dev/loop|",& "a|^/dev/mapper/bad|",' "$LVM_SYSTEM_DIR/lvm.conf"
+vgextend -qq vg /dev/mapper/bad
+refused 'is not made' "a disk that fails while the store is made" \
+	lvcreate --type cowsnap -s -l 2 -n t vg/lv /dev/mapper/bad
+is "$(target vg-lv)" linear "the origin is a plain LV, as before"
+ok "and can be written" put /dev/vg/lv - 0 4096
+vgreduce -qq vg /dev/mapper/bad
 
 # ---- the module
 

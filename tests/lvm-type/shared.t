@@ -56,7 +56,8 @@ ok "with their content" all_same
 not_ok "the stock lvm2 activates nothing of it" stock vgchange -ay vg
 ok "one is extended by another's name" lvextend -qq -L +8M vg/s3
 is "$(dmsetup status vg-s2 | sed 's,.*/\([0-9]*\) .*,\1,')" $((72 * 2048)) "and the store is larger"
-ok "metadata is restored from its backup" vgcfgrestore -qq --force vg
+vgchange -qq -an vg
+ok "metadata is restored from its backup" vgcfgrestore -qq vg
 ok "and activates" vgchange -qq -ay vg
 ok "the first is renamed" lvrename -qq vg/s1 vg/first
 ok "then the origin" lvrename -qq vg/lv vg/data
