@@ -169,19 +169,21 @@ static int open_device(struct dm_target *ti, const char *path, blk_mode_t mode,
 	return r;
 }
 
-/* Is it a mapped device, which may have a longer table that is not in force yet? */
-static bool is_mapped(struct dm_target *ti, struct dm_dev *dev)
+/*
+ * LVM loads tables before those of the devices below are in force: what depends on these
+ * is looked at when the table is resumed.
+ */
+static bool comes_early(struct dm_target *ti, struct cow_target *ct)
 {
-	return MAJOR(dev->bdev->bd_dev) ==
+	return ct->claimed || MAJOR(ct->origin_dev->bdev->bd_dev) ==
 		MAJOR(disk_devt(dm_disk(dm_table_get_md(ti->table))));
 }
 
-/* LVM loads tables before those of the devices below are in force: it is checked then. */
 static int check_length(struct dm_target *ti, struct cow_target *ct)
 {
 	u64 has = bdev_nr_sectors(ct->origin_dev->bdev);
 
-	if (ti->len <= has || ct->claimed || is_mapped(ti, ct->origin_dev))
+	if (ti->len <= has || comes_early(ti, ct))
 		return 0;
 	cow_fail(&ti->error, "Length of %llu sectors is more than origin %s has: %llu",
 		 (u64)ti->len, ct->origin_dev->name, has);
@@ -302,7 +304,7 @@ static int target_preresume(struct dm_target *ti)
 	int r = 0;
 
 	/* See check_length(). */
-	if (ct->claimed && ti->len > bdev_nr_sectors(ct->origin_dev->bdev)) {
+	if (comes_early(ti, ct) && ti->len > bdev_nr_sectors(ct->origin_dev->bdev)) {
 		DMERR("origin %s has %llu sectors, less than the %llu of the table",
 		      ct->origin_dev->name, (u64)bdev_nr_sectors(ct->origin_dev->bdev),
 		      (u64)ti->len);
@@ -833,7 +835,7 @@ static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *or
 	if (r)
 		return r;
 	/* LVM's order: merge loaded, snapshot suspended, merge resumed, which looks again. */
-	args->takes_over = ct->claimed || is_mapped(ti, ct->origin_dev);
+	args->takes_over = comes_early(ti, ct);
 	mutex_lock(&cow_registry_mutex);
 	r = target_attach(ti, ct, args, true);
 	mutex_unlock(&cow_registry_mutex);
