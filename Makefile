@@ -49,10 +49,17 @@ style:
 check:
 	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER)) $(T)
 
-# LVM in full: the long tests, and a boot from a root volume with a snapshot.
+# LVM in full: the long tests, a boot from a root volume with a snapshot, and the segment
+# type cowsnap with the lvm2 of Debian 12 and 13.
 check-lvm:
 	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm $(notdir $(basename $(wildcard tests/lvm/*.t)))
 	tests/lvm/boot $(if $(CHECK_KVER),-k $(CHECK_KVER))
+	for root in debian trixie; do \
+		tools/lvm2/build $$root && \
+		tests/check -r $$root $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm-type \
+			$(notdir $(basename $(wildcard tests/lvm-type/*.t))) && \
+		tests/lvm-type/reboot -r $$root $(if $(CHECK_KVER),-k $(CHECK_KVER)) || exit; \
+	done
 
 check-debug:
 	tests/check -k debug $(T)

@@ -34,7 +34,7 @@ use_patched_lvm2()
 	done < <(find "$TEST_TMP/tree/sbin" "$TEST_TMP/tree/lib" -type f)
 }
 
-# Without udev lvm2 makes the nodes, and looks for disks itself.
+# Without udev lvm2 makes the nodes, and looks for disks itself. Monitoring: 0 or 1.
 configure_lvm2()
 {
 	mkdir -p "$LVM_SYSTEM_DIR" /run/lvm /run/lock/lvm
@@ -48,7 +48,7 @@ configure_lvm2()
 		activation {
 			udev_sync = 0
 			udev_rules = 0
-			monitoring = ${1:-0}
+			monitoring = $1
 			snapshot_autoextend_threshold = 70
 			snapshot_autoextend_percent = 50
 		}
@@ -86,6 +86,12 @@ lv()
 	lvs --noheadings --all -o "$1" "$2" 2>/dev/null | tr -d ' '
 }
 
+# store_larger_than SECTORS
+store_larger_than()
+{
+	(($(dmsetup status vg-s | sed 's,.*/\([0-9]*\) .*,\1,') > $1))
+}
+
 # stock COMMAND...: of the stock lvm2, which knows nothing of cowsnap.
 stock()
 {
@@ -99,4 +105,4 @@ target()
 }
 
 use_patched_lvm2
-configure_lvm2
+configure_lvm2 0

@@ -19,10 +19,10 @@ cp "$TEST_TMP/now" "$TEST_TMP/old"
 ok "a snapshot" lvcreate --type cowsnap -s -L 16M -n s vg/lv
 is "$(lv seg_monitor vg/s)" monitored "dmeventd watches it"
 put /dev/vg/lv "$TEST_TMP/now" 0 $((13 * MIB))
-ok "it is extended at 70 percent" wait_for 60 bash -c '(($(dmsetup status vg-s | sed "s,.*/\([0-9]*\) .*,\1,") > 32768))'
+ok "it is extended at 70 percent" wait_for 60 store_larger_than 32768
 is "$(lv lv_size vg/s)" 24.00m "by half"
 put /dev/vg/lv "$TEST_TMP/now" $((20 * MIB)) $((6 * MIB))
-ok "and again" wait_for 60 bash -c '(($(dmsetup status vg-s | sed "s,.*/\([0-9]*\) .*,\1,") > 49152))'
+ok "and again" wait_for 60 store_larger_than 49152
 ok "the content stays" same /dev/vg/s "$TEST_TMP/old"
 ok "it is no longer watched" lvchange -qq --monitor n vg/lv
 is "$(lv seg_monitor vg/s)" "notmonitored" "lvs says so"
