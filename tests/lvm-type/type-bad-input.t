@@ -8,7 +8,7 @@
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
-plan 42
+plan 46
 
 names()
 {
@@ -78,7 +78,15 @@ dmsetup ls | grep vg- | diag
 cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
 ok "with it it is" lvchange -qq -ay vg/lv
 ok "and the snapshot right" cmp /dev/vg/s /dev/vg/lv
-lvremove -qq -y vg/s
+lvcreate -qq --type cowsnap -s -n s2 --store s vg/lv
+vgchange -qq -an vg
+sed -i "s,a|^/dev/loop|,a|^${PVS[0]}\$|," "$LVM_SYSTEM_DIR/lvm.conf"
+ok "without that disk for ever, the group goes on" vgreduce -qq --removemissing --force vg
+is "$(names)" "lv other " "with all snapshots in the store gone"
+ok "and the origin" lvchange -qq -ay vg/lv
+is "$(target vg-lv)" linear "a plain LV"
+dd if=/dev/zero of="${PVS[1]}" bs=1M count=1 status=none
+cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
 
 # ---- a store that takes its zeroes, and then nothing more
 
