@@ -22,6 +22,10 @@ is in Debian's contrib section, which is not among the sources that the tests ar
 
 """
 
+PARTIAL = """**Not whole**: made with `--kept`, so what has not been run at this commit is missing.
+
+"""
+
 # The rows of the first table: case, test, what it is.
 GLANCE = (
     ("disk", "random-1", "one disk, random 4K writes"),
@@ -114,7 +118,8 @@ def repetition(cases, found):
     """Both runs: how much of each case was compared, and one case in full."""
     lines = ["## Two runs", "",
              "Each job is booted twice, and every figure of both is compared: rates, percentiles, "
-             "counters of disks and snapshots.", "", "| case | jobs | figures | largest difference |", "|---|---|---|---|"]
+             "counters of disks and snapshots.", "",
+             "| case | jobs | figures | largest difference |", "|---|---|---|---|"]
     for case in cases:
         difference = found["repeated"][case.name]
         if difference["jobs"]:
@@ -152,7 +157,7 @@ def write(directory, cases, jobs, found):
     rows = list(glance_rows(found))
     charts.glance([(title, ratios) for title, _, ratios in rows],
                   ["dm-snapshot P", "cowsnap P", "cowsnap N"], pictures)
-    parts = [HEAD.format(**found), glance(rows), missed(cases, found)]
+    parts = [HEAD.format(**found), PARTIAL if found["partial"] else "", glance(rows), missed(cases, found)]
     parts += [section(case, found, drawn.get(case.name)) for case in cases]
     parts.append(repetition(cases, found))
     (directory / "benchmarks.md").write_text("".join(parts).rstrip() + "\n")
