@@ -41,7 +41,7 @@ def second_jobs(machine, jobs, everything):
 def measured(cell):
     """Its figures without what was worked out from them, or given."""
     return ((path, number) for path, number in numbers(cell)
-            if path[0] not in ("ratio", "target", "low", "high"))
+            if path[0] not in ("ratio", "target", "low", "high", "again"))
 
 
 def numbers(value, path=()):
