@@ -19,8 +19,8 @@
  * behind the others instead, as kernels before 2.6.28 did, to compare.
  *
  * Gathering. On a disk that rotates, and that has to turn to the store and back for each
- * copy, those that have been read wait until few others are being read: then they are
- * written in one go. That the store is on the same disk shows in its writes taking
+ * small copy, those that have been read wait until few others are being read: then they
+ * are written in one go. That the store is on the same disk shows in its writes taking
  * as long as the reads, in the same queue; on a disk of its own they are much quicker.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand,
@@ -515,40 +515,43 @@ static void finish_written(struct cow_engine *e)
 	}
 }
 
-static struct cow_job *pop_read(struct cow_engine *e)
-{
-	struct cow_job *job;
-
-	spin_lock_irq(&e->lock);
-	job = list_first_entry_or_null(&e->read, struct cow_job, node);
-	if (job) {
-		list_del(&job->node);
-		e->nr_read--;
-	}
-	spin_unlock_irq(&e->lock);
-	return job;
-}
-
 /* Or is it better to wait for others, to have them written together? */
-static bool may_write(struct cow_engine *e)
+static bool are_gathered(struct cow_engine *e)
 {
-	bool may;
+	bool enough;
 
 	if (!e->rotates || e->write_ns * 4 < e->read_ns)
 		return true;
 	spin_lock_irq(&e->lock);
-	may = e->nr_read >= e->nr_reading * GATHER_FACTOR;
+	enough = e->nr_read >= e->nr_reading * GATHER_FACTOR;
 	spin_unlock_irq(&e->lock);
-	return may;
+	return enough;
+}
+
+/* One that has been read, and need not wait for others if not @all do. */
+static struct cow_job *pop_read(struct cow_engine *e, bool all)
+{
+	struct cow_job *job, *found = NULL;
+
+	spin_lock_irq(&e->lock);
+	list_for_each_entry(job, &e->read, node) {
+		if (!all && job->patient)
+			continue;
+		found = job;
+		list_del(&job->node);
+		e->nr_read--;
+		break;
+	}
+	spin_unlock_irq(&e->lock);
+	return found;
 }
 
 static void write_read(struct cow_engine *e)
 {
+	bool all = are_gathered(e);
 	struct cow_job *job;
 
-	if (!may_write(e))
-		return;
-	while ((job = pop_read(e))) {
+	while ((job = pop_read(e, all))) {
 		if (job->keep) {
 			job_started(e);
 		} else {

@@ -29,6 +29,9 @@
 #define PENDING_RESERVE		64
 #define PENDING_MAX		8192
 
+/* Where the way to the store takes longer than writing there. */
+#define PATIENT_SECTORS		128U
+
 #define pending_start(p) ((p)->first)
 #define pending_last(p) ((p)->last)
 INTERVAL_TREE_DEFINE(struct cow_pending, rb, u64, subtree_last, pending_start,
@@ -139,6 +142,8 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 	leader->job.nr_sectors = nr_sectors;
 	leader->job.pad_sectors = pad_sectors;
 	leader->job.urgent = false;
+	/* What stays in memory for now is better published at once. */
+	leader->job.patient = leader->store->meta && nr_sectors <= PATIENT_SECTORS;
 	cow_engine_submit(leader->store->origin->engine, &leader->job);
 }
 

@@ -263,6 +263,7 @@ struct cow_job {
 	blk_status_t read_status;
 	bool written;			/* stage: reading, then writing */
 	bool urgent;			/* goes first, whatever the throttle says */
+	bool patient;			/* may wait for others to be written with */
 	bool keep;			/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */
