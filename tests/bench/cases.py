@@ -9,8 +9,8 @@ ORIGIN = 1024   # MiB
 STORE = 1536
 
 
-def spinning(disk_words):
-    """One disk with origin and store, or two."""
+def spinning(disk_words, count=8):
+    """One disk with origin and `count` stores, or two."""
     def setup(place):
         lines = [f"ram_disks 2 {ORIGIN + STORE + 512}", f"fill /dev/ram0 0 {ORIGIN}",
                  f"spin d0 /dev/ram0 {disk_words}", f"spin d1 /dev/ram1 {disk_words}",
@@ -20,9 +20,9 @@ def spinning(disk_words):
                       f"volume data /dev/mapper/d0 {ORIGIN + 64} {STORE + 384}",
                       "STORES=(/dev/mapper/meta /dev/mapper/data)"]
         elif place == "same":
-            lines.append(f"stores st /dev/mapper/d0 {ORIGIN} {STORE // 8} 8")
+            lines.append(f"stores st /dev/mapper/d0 {ORIGIN} {STORE // count} {count}")
         else:
-            lines.append(f"stores st /dev/mapper/d1 0 {STORE // 8} 8")
+            lines.append(f"stores st /dev/mapper/d1 0 {STORE // count} {count}")
         return "\n".join(lines)
     return setup
 
@@ -140,14 +140,14 @@ BATTERY = Grid(
     "battery", "Battery-backed cache, eager",
     "A cache of 16 MiB with a battery, which writes whenever the head has nothing to read. Each "
     "figure is taken after the cache has been filled by the same kind of load.",
-    spinning("cache battery destage_percent 0"), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
+    spinning("cache battery destage_percent 0", 2), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
     BATTERY_TARGETS)
 
 BATTERY_LAZY = Grid(
     "battery-lazy", "Battery-backed cache, lazy",
     "The same cache, which writes of itself only when more than half of it is taken, as "
     "controllers do that gather writes.",
-    spinning("cache battery destage_percent 50"), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
+    spinning("cache battery destage_percent 50", 2), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
     BATTERY_TARGETS)
 
 # ---- memory: what the processor has to do ------------------------------------------

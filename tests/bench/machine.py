@@ -161,6 +161,8 @@ class Machine:
 
 
 RESULT = re.compile(r"^@result (\S+) (\S+)\n(.*?)\n@done$", re.S | re.M)
+# dm-snapshot goes on at full speed when it has lost its snapshot.
+LOST = re.compile(r" (?:cowsnap|snapshot) (?:Invalid|Overflow)$", re.M)
 TROUBLE = re.compile(r"BUG|WARNING|Oops|Call Trace|I/O error|nvalid")
 
 
@@ -169,4 +171,8 @@ def parse(name, text):
     dmesg = text[text.rindex("@dmesg"):]
     if TROUBLE.search(dmesg):
         raise JobFailed(f"{name}: the kernel of the guest complained\n{dmesg}")
-    return {(what, kind): body for what, kind, body in RESULT.findall(text)}
+    results = {(what, kind): body for what, kind, body in RESULT.findall(text)}
+    for (what, kind), body in results.items():
+        if kind == "status" and LOST.search(body):
+            raise JobFailed(f"{name}: {what}: the snapshot did not last\n{body}")
+    return results
