@@ -104,7 +104,7 @@ def glance(rows, stacks, directory):
     axes.grid(axis="y", visible=False)
     axes.set(xlabel="rate, as a ratio to the same without a snapshot",
              title="Writes to a volume with a snapshot")
-    axes.legend(loc="lower right", framealpha=1)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.06), ncol=4)
     return save(figure, directory, "glance")
 
 
