@@ -43,7 +43,8 @@ model "4096-byte sectors" --origin "$base4" --store "$store4:8" --store "$store2
 hot=$(mkloop 4200K)
 model "a small origin, hot all over" --threads 6 --origin "$hot" \
 	--store "$store1:8" --store "$store3:8" --store "$store2:256"
-ids=$(mkloop 80M)
+# Five times all of the origin, and what is written to the snapshots.
+ids=$(mkloop 200M)
 model "ids of one persistent store, chunk 8" --origin "$base" --store "$ids:8" --ids 5
 dd if=/dev/zero of="$ids" bs=4096 count=1 status=none
 model "the same, chunk 32, all in one place" --threads 6 --origin "$hot" --store "$ids:32" --ids 4
