@@ -83,6 +83,7 @@ struct cow_engine {
 	struct delayed_work unpause;
 	void (*hook)(void *context);
 	void *hook_context;
+	bool rotates;			/* what jobs are read from does */
 	struct bio_set bios;
 	struct cow_page_block *blocks;
 
@@ -99,7 +100,6 @@ struct cow_engine {
 
 	/* Only the worker looks at these. */
 	bool again;
-	bool rotates;
 	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
 	u64 write_ns;			/* the same of writing it; READ_ONCE elsewhere */
 	struct bio_list writes;		/* to be submitted by the end of this round */
@@ -515,7 +515,7 @@ static void finish_written(struct cow_engine *e)
 	}
 }
 
-/* Or is it better to wait for others, to have them written together? */
+/* Is it time to write those that wait for others, to be written together? */
 static bool are_gathered(struct cow_engine *e)
 {
 	bool enough;
