@@ -295,6 +295,19 @@ static void start_head(struct platter_disk *disk, u64 from_ns)
 		destage(disk, from_ns);
 }
 
+/* An idle disk needs a moment to take a command in: what comes meanwhile it knows as well. */
+static void wake_head(struct platter_disk *disk, u64 now)
+{
+	if (disk->busy || list_empty(&disk->queue)) {
+		start_head(disk, now);
+		return;
+	}
+	disk->busy = true;
+	disk->listening = true;
+	disk->busy_until_ns = now + disk->command_us * NSEC_PER_USEC;
+	hrtimer_start(&disk->head_timer, ns_to_ktime(disk->busy_until_ns), HRTIMER_MODE_ABS);
+}
+
 static enum hrtimer_restart head_timer_fn(struct hrtimer *timer)
 {
 	struct platter_disk *disk = container_of(timer, struct platter_disk, head_timer);
@@ -305,7 +318,9 @@ static enum hrtimer_restart head_timer_fn(struct hrtimer *timer)
 	io = disk->current_io;
 	disk->current_io = NULL;
 	disk->busy = false;
-	if (!io)
+	if (disk->listening)
+		disk->listening = false;
+	else if (!io)
 		platter_cache_destaged(disk, now_ns());
 	else if (!io->write)
 		start_streaming(disk, io);
@@ -361,7 +376,7 @@ void platter_submit(struct platter_disk *disk, struct platter_io *io)
 	} else {
 		submit_read(disk, io, now);
 	}
-	start_head(disk, now);
+	wake_head(disk, now);
 	spin_unlock_irqrestore(&disk->lock, flags);
 }
 

@@ -107,6 +107,7 @@ static const struct parameter keys[] = {
 	KEY("readahead", 0, 1 << 20, readahead),
 	KEY("buffer", 0, 1 << 20, buffer),
 	KEY("patience_ms", 1, 60000, patience_ms),
+	KEY("command_us", 0, 10000, command_us),
 	KEY("link_us", 0, 1000, link_us),
 	KEY("link_mbs", 1, 100000, link_mbs),
 	KEY("cache_blocks", 8, 1 << 22, cache.blocks),
@@ -132,6 +133,7 @@ static void set_defaults(struct platter_disk *disk)
 	disk->readahead = 512;
 	disk->buffer = 4096;
 	disk->patience_ms = 500;
+	disk->command_us = 100;
 	disk->link_us = 5;
 	disk->link_mbs = 600;
 	disk->cache.blocks = 4096;

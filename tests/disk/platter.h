@@ -104,6 +104,7 @@ struct platter_disk {
 	unsigned int readahead;		/* sectors */
 	unsigned int buffer;		/* for what was read, sectors */
 	unsigned int patience_ms;
+	unsigned int command_us;
 	unsigned int link_us;
 	unsigned int link_mbs;
 	u64 sector_ns, rotation_ns;	/* from rpm and track_sectors */
@@ -113,6 +114,7 @@ struct platter_disk {
 	struct list_head crossing;	/* on the link, in order of end_ns */
 	struct platter_io *current_io;	/* under the head; NULL if idle or destaging */
 	bool busy;
+	bool listening;			/* busy with a command, not with the head */
 	bool destaged_last;
 	u64 busy_until_ns;		/* the end of what is, or was last, under the head */
 	sector_t head;			/* the sector that follows it */
