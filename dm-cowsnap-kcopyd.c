@@ -41,7 +41,7 @@
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
 /* Under throttle, copy at most this long before looking at the share of time. */
-#define THROTTLE_SLICE_NS	(10 * NSEC_PER_MSEC)
+#define THROTTLE_SLICE_NS	(40 * NSEC_PER_MSEC)
 
 /*
  * Where copies are gathered: write when this many times as many wait for that as are
@@ -104,7 +104,11 @@ struct cow_engine {
 	u64 write_ns;			/* the same of writing it; READ_ONCE elsewhere */
 	struct bio_list writes;		/* to be submitted by the end of this round */
 	unsigned int nr_active;		/* jobs that have pages */
+	unsigned int nr_most;		/* of these, since the slice began */
+	unsigned int slice_share;	/* percent of time in force when it began */
 	ktime_t slice_start;
+	ktime_t noted;			/* busy_ns counts until then */
+	u64 busy_ns;			/* of all active jobs together */
 	ktime_t pause_until;
 
 	unsigned int throttle;		/* percent of time; READ_ONCE, WRITE_ONCE */
@@ -428,16 +432,18 @@ bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
 
 /* ------------------------------------------------------------------ throttle */
 
-/*
- * Of any stretch of time, at most e->throttle percent is spent copying: after
- * each slice of copying the engine rests in proportion. Returns whether a job
- * may start now; if not, the end of the running ones or of the pause looks again.
- */
+/* Percent of time in force. */
+static unsigned int share(const struct cow_engine *e)
+{
+	return READ_ONCE(e->hurry) ? 100 : READ_ONCE(e->throttle);
+}
+
+/* May a job start now? If not, the end of the running ones or of the pause looks again. */
 static bool may_start(struct cow_engine *e)
 {
 	ktime_t now;
 
-	if (READ_ONCE(e->throttle) >= 100 || READ_ONCE(e->hurry))
+	if (share(e) >= 100)
 		return true;
 	now = ktime_get();
 	if (e->nr_active)
@@ -451,23 +457,45 @@ static bool may_start(struct cow_engine *e)
 	return true;
 }
 
-static void job_started(struct cow_engine *e)
+static void note_busy(struct cow_engine *e)
 {
-	if (!e->nr_active++)
-		e->slice_start = ktime_get();
+	ktime_t now = ktime_get();
+
+	e->busy_ns += ktime_to_ns(ktime_sub(now, e->noted)) * e->nr_active;
+	e->noted = now;
 }
 
+static void job_started(struct cow_engine *e)
+{
+	if (!e->nr_active) {
+		e->slice_share = share(e);
+		e->slice_start = ktime_get();
+		e->noted = e->slice_start;
+		e->busy_ns = 0;
+		e->nr_most = 0;
+	} else if (e->slice_share < 100) {
+		note_busy(e);
+	}
+	e->nr_active++;
+	e->nr_most = max(e->nr_most, e->nr_active);
+}
+
+/*
+ * Of any stretch of time, at most share() percent is spent copying: after each slice of
+ * copying the engine rests in proportion. The end of a slice, when of several jobs only the
+ * last are under way, counts for what they take of the disks: nr_active of nr_most.
+ */
 static void job_stopped(struct cow_engine *e)
 {
-	unsigned int percent = READ_ONCE(e->throttle);
-	ktime_t now;
-	s64 busy;
+	u64 busy_ns;
 
-	if (--e->nr_active || percent >= 100 || READ_ONCE(e->hurry))
+	if (e->slice_share < 100)
+		note_busy(e);
+	if (--e->nr_active || share(e) >= 100 || share(e) != e->slice_share)
 		return;
-	now = ktime_get();
-	busy = ktime_to_ns(ktime_sub(now, e->slice_start));
-	e->pause_until = ktime_add_ns(now, div_u64(busy * (100 - percent), percent));
+	busy_ns = div_u64(e->busy_ns, e->nr_most);
+	e->pause_until = ktime_add_ns(e->noted, div_u64(busy_ns * (100 - e->slice_share),
+							e->slice_share));
 	e->stats.throttled++;
 }
 
