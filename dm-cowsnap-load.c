@@ -297,8 +297,12 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	if (!nr)
 		return 0;
 	if (!cow_meta_mend_block(l->meta, number, sector, data) ||
-	    !header_makes_sense(header) || !block_makes_sense(l, slots, nr, place))
+	    !header_makes_sense(header) || !block_makes_sense(l, slots, nr, place)) {
+		cow_meta_note_used(l->meta, number);
 		return block_is_lost(l, place, nr, sector);
+	}
+	if (memchr_inv(slots, 0, nr * sizeof(*slots)))
+		cow_meta_note_used(l->meta, number);
 	if (number < 2)
 		cow_meta_keep_block(l->meta, number, data);
 	sequence = le64_to_cpu(header->sequence);

@@ -37,6 +37,9 @@
 /* Blocks kept in memory; more only while more are dirty. */
 #define CACHE_BLOCKS	512U
 
+/* Of the last blocks in use it is known which of them are empty nevertheless. */
+#define USED_WINDOW	256U
+
 /* Blocks read at once when a table is walked through. */
 #define READ_AHEAD	32U
 
@@ -71,6 +74,8 @@ struct cow_meta {
 	struct list_head writing;	/* by the commit under way; may be dirty again */
 	struct list_head dirty;		/* by ticket */
 	unsigned int nr_blocks;
+	u64 unused;			/* blocks made ready from this one on are empty, */
+	DECLARE_BITMAP(used, USED_WINDOW);	/* and those just below but for these */
 	u64 last_ticket;
 	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* what the commit under way writes */
 
@@ -330,6 +335,39 @@ static int block_read(struct cow_meta *meta, const struct cowsnap_segment *seg, 
 	return r;
 }
 
+/* One that nothing has been put into since it was made ready need not be read. */
+static int block_keep_empty(struct cow_meta *meta, u64 number, sector_t sector)
+{
+	struct cow_block *b = block_take(meta);
+
+	if (!b)
+		return -ENOMEM;
+	memset(b->data, 0, meta->geometry.block_bytes);
+	block_keep(meta, b, number, sector);
+	return 0;
+}
+
+void cow_meta_note_used(struct cow_meta *meta, u64 number)
+{
+	u64 at = meta->unused;
+
+	if (number >= at) {
+		meta->unused = number + 1;
+		for (at = max(at, meta->unused - min_t(u64, USED_WINDOW, meta->unused));
+		     at < number; at++)
+			__clear_bit(at % USED_WINDOW, meta->used);
+	}
+	if (number + USED_WINDOW >= meta->unused)
+		__set_bit(number % USED_WINDOW, meta->used);
+}
+
+static bool block_is_empty(const struct cow_meta *meta, u64 number)
+{
+	return number >= meta->unused ||
+	       (number + USED_WINDOW >= meta->unused &&
+		!test_bit(number % USED_WINDOW, meta->used));
+}
+
 /* How far reading ahead may go: ready blocks of the same table. */
 static u32 blocks_ahead(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block)
 {
@@ -350,7 +388,12 @@ static int block_get(struct cow_meta *meta, const struct cowsnap_segment *seg, u
 	if (!*out) {
 		if (number >= READ_ONCE(meta->store->space.blocks))
 			return -ERANGE;
-		r = block_read(meta, seg, block, ahead ? blocks_ahead(meta, seg, block) : 1);
+		if (block_is_empty(meta, number))
+			r = block_keep_empty(meta, number,
+					     cowsnap_block_sector(&meta->geometry, seg, block));
+		else
+			r = block_read(meta, seg, block,
+				       ahead ? blocks_ahead(meta, seg, block) : 1);
 		if (r)
 			return r;
 		*out = block_find(meta, number);
@@ -397,6 +440,7 @@ static void block_dirty(struct cow_meta *meta, struct cow_block *b)
 	b->fresh_from = U32_MAX;
 	b->fresh_to = 0;
 	b->ticket = ++meta->last_ticket;
+	cow_meta_note_used(meta, b->number);
 	list_move_tail(&b->lru, &meta->dirty);
 }
 
@@ -903,6 +947,8 @@ struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_byt
 	if (!meta)
 		return NULL;
 	meta->store = store;
+	/* The first two are always in memory. */
+	meta->unused = 2;
 	mutex_init(&meta->lock);
 	hash_init(meta->hash);
 	INIT_LIST_HEAD(&meta->clean);

@@ -709,6 +709,8 @@ int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *supe
  */
 bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
 			 void *data);
+/* Something stands in block @number: it cannot be taken for empty. While loading. */
+void cow_meta_note_used(struct cow_meta *meta, u64 number);
 /* The table block as loading has found it (numbers 0 and 1 only). */
 void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data);
 /* A new store: what stands after the superblocks, in their blocks, is empty. */

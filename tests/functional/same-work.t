@@ -12,7 +12,7 @@ MIB=1048576
 WRITES=128
 
 exact_copies
-plan 37
+plan 41
 
 # What the store's device was asked to write: FLAGS SECTOR COUNT, a line for each bio.
 # Flushes have no sectors.
@@ -130,6 +130,36 @@ one_chunk()
 	is "$(store_writes | awk '$3 > 8')" "" "$1: none is larger than the chunk"
 }
 
+store_reads()
+{
+	awk '$1 == "bio_queue" && $2 ~ /R/' "$TEST_TMP/trace" | wc -l
+}
+
+# copy OFFSET LETTER: two MiB at OFFSET, with a trace of the store.
+copy()
+{
+	trace_start "$store" bio_queue
+	put_letter /dev/mapper/o "$2" $(($1 * MIB)) $((2 * MIB)) $((MIB / 2))
+	trace_stop >"$TEST_TMP/trace"
+}
+
+# A table that nothing stands in yet is known to be empty, from the start and later on.
+tables_unread()
+{
+	up 1
+	copy 0 B
+	is "$(store_reads)" 0 "a new store: no table is read"
+	dmremove s
+	snap_up s "$base" "$store" P 8
+	copy 2 B
+	ok "opened again: at most the last block of the tables is read" [ "$(store_reads)" -le 1 ]
+	is "$(not_letter /dev/mapper/s A)" 0 "opened again: the snapshot is right"
+	dmremove s
+	snap_up s "$base" "$store" P 8
+	is "$(not_letter /dev/mapper/s A)" 0 "and once more"
+	down
+}
+
 declare -A was more
 base=$(mkloop 4M)
 store=$(mkloop 16M)
@@ -142,6 +172,8 @@ for count in 1 8 64; do
 	is "$(not_letter /dev/mapper/s A)" 0 "$count snapshots: they are right"
 	down
 done
+
+tables_unread
 
 store=$(mkram 16)
 one_chunk "no volatile cache"
