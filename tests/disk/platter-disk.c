@@ -295,6 +295,20 @@ static void start_head(struct platter_disk *disk, u64 from_ns)
 		destage(disk, from_ns);
 }
 
+/* What was read ahead while the disk listened needs no head. */
+static void answer_from_buffer(struct platter_disk *disk, u64 now)
+{
+	struct platter_io *io, *next;
+
+	list_for_each_entry_safe(io, next, &disk->queue, list) {
+		if (io->write || !ahead_has(disk, io, now))
+			continue;
+		disk->count.read_hits++;
+		list_del(&io->list);
+		platter_cross_link(disk, io, now);
+	}
+}
+
 /* An idle disk needs a moment to take a command in: what comes meanwhile it knows as well. */
 static void wake_head(struct platter_disk *disk, u64 now)
 {
@@ -318,11 +332,13 @@ static enum hrtimer_restart head_timer_fn(struct hrtimer *timer)
 	io = disk->current_io;
 	disk->current_io = NULL;
 	disk->busy = false;
-	if (disk->listening)
+	if (disk->listening) {
 		disk->listening = false;
-	else if (!io)
+		answer_from_buffer(disk, disk->busy_until_ns);
+	} else if (!io) {
 		platter_cache_destaged(disk, now_ns());
-	else if (!io->write)
+	}
+	if (io && !io->write)
 		start_streaming(disk, io);
 	start_head(disk, disk->busy_until_ns);
 	spin_unlock_irqrestore(&disk->lock, flags);
