@@ -55,10 +55,10 @@ static int claim_one(unsigned int i, const struct target_type *own)
 	memcpy(type->version, claims[i].version, sizeof(type->version));
 	type->message = NULL;
 	r = dm_register_target(type);
-	if (r == -EEXIST) {
+	/* Older kernels say -EEXIST, of which modprobe believes that all is well. */
+	if (r == -EEXIST || r == -EBUSY) {
 		DMERR("claim_snapshot: target %s is there already: unload dm-snapshot first",
 		      type->name);
-		/* Of -EEXIST modprobe believes that all is well. */
 		r = -EBUSY;
 	}
 	return r;
