@@ -49,12 +49,12 @@ style:
 check:
 	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER)) $(T)
 
-# LVM in full: the long tests, a boot from a root volume with a snapshot, and the segment
-# type cowsnap with the lvm2 of Debian 12 and 13.
+# LVM in full: the long tests, a database, boots from a root volume with a snapshot, and the
+# segment type cowsnap with the lvm2 of Debian 12 and 13.
 check-lvm:
-	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm $(notdir $(basename $(wildcard tests/lvm/*.t)))
+	tests/check -r db $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm $(notdir $(basename $(wildcard tests/lvm/*.t)))
 	tests/lvm/boot $(if $(CHECK_KVER),-k $(CHECK_KVER))
-	for root in debian trixie; do \
+	for root in db trixie; do \
 		tools/lvm2/build $$root && \
 		tests/check -r $$root $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm-type \
 			$(notdir $(basename $(wildcard tests/lvm-type/*.t))) && \

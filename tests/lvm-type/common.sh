@@ -98,10 +98,10 @@ stock()
 	"$STOCK" "$@"
 }
 
-# target VG-LV: the first word of its table.
+# target VG-LV: the first word of its table, said once for all its segments.
 target()
 {
-	dmsetup table "$1" 2>/dev/null | cut -d' ' -f3
+	dmsetup table "$1" 2>/dev/null | cut -d' ' -f3 | uniq
 }
 
 use_patched_lvm2

@@ -7,9 +7,9 @@
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
+need dmeventd
 plan 8
 
-command -v dmeventd >/dev/null || skip_all "no dmeventd here"
 configure_lvm2 1
 at_exit pkill -x dmeventd
 mkvg vg 256M

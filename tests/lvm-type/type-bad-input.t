@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # What cannot be done is refused in a sentence, with nothing half-made left: types mixed on
-# one origin, snapshots of snapshots, a store too small, names in use, a disk
-# missing, the module missing.
+# one origin, snapshots of snapshots, a store too small or full, names in use, a disk
+# missing or failing, the module missing or of another version.
 
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
-plan 36
+plan 72
 
 names()
 {
@@ -25,6 +25,14 @@ refused()
 	not_ok "$desc: refused" "$@"
 	like "$(<"$TEST_TMP/out")" "$sentence" "$desc: the reason is given"
 	is "$(names)" "$before" "$desc: nothing is left"
+}
+
+# whole ORIGIN IMAGE DESC: a plain LV that can be written.
+whole()
+{
+	is "$(target "${1/\//-}")" linear "$3: the origin is a plain LV"
+	put "/dev/$1" "$2" 0 4096
+	ok "$3: and in use" same "/dev/$1" "$2"
 }
 
 mkvg vg 96M 2
@@ -58,27 +66,100 @@ refused 'not of vg/other' "the store of another origin's snapshot" \
 	lvcreate --type cowsnap -s -n t --store vg/s vg/other
 ok "the snapshot is as it was" same /dev/vg/s "$TEST_TMP/now"
 
-# ---- full, damaged, missing
+# ---- a full store
 
 put_letter /dev/vg/lv F 0 $((14 * MIB)) $MIB
+image /dev/vg/lv "$TEST_TMP/now"
 like "$(lv lv_attr vg/s)" '^swi-I-s' "a full one is shown as invalid"
 not_ok "and not merged" lvconvert --merge vg/s
-ok "but removed" lvremove -qq -y vg/s
+ok "one can be made in its store" lvcreate -qq --type cowsnap -s -n t --store s vg/lv
+like "$(lv lv_attr vg/t)" '^swi-a-s' "which is not full for that"
+ok "and is right" same /dev/vg/t "$TEST_TMP/now"
+ok "both are removed" lvremove -qq -y vg/s vg/t
+
+write_for_ever()
+{
+	while :; do
+		put_letter /dev/vg/lv W 0 $((16 * MIB)) $MIB
+	done
+}
+
+write_for_ever &
+writer=$!
+ok "a store that is full before lvcreate has ended" lvcreate -qq --type cowsnap -s -L 4M -n s vg/lv
+ok "makes an invalid snapshot" wait_for 60 bash -c 'lvs --noheadings -o lv_attr vg/s | grep -q swi-I'
+kill "$writer"
+wait "$writer" 2>/dev/null
+ok "which is removed" lvremove -qq -y vg/s
+image /dev/vg/lv "$TEST_TMP/now"
+whole vg/lv "$TEST_TMP/now" "after that"
+
+# ---- what fails when all is made already is taken back
+
+# Somebody else's device has the name that the store's is to have.
+dmsetup create vg-t-cow --notable
+refused 'is not made|Aborting' "a device's name in use" \
+	lvcreate --type cowsnap -s -L 8M -n t vg/lv "${PVS[1]}"
+dmsetup remove vg-t-cow
+whole vg/lv "$TEST_TMP/now" "a device's name in use"
+lvcreate -qq --type cowsnap -s -L 12M -n s vg/lv "${PVS[1]}"
+dmsetup create vg-t --notable
+refused 'is not made|Aborting' "a device's name in use, store shared" \
+	lvcreate --type cowsnap -s -n t --store s vg/lv
+dmsetup remove vg-t
+is "$(dmsetup status vg-lv | grep -o 'snapshots [0-9]*')" "snapshots 1" "the store keeps nothing for it"
+ok "the other is right" same /dev/vg/s "$TEST_TMP/now"
+ok "with the name free it is made" lvcreate -qq --type cowsnap -s -n t --store s vg/lv
+lvremove -qq -y vg/s vg/t
+
+# A disk that takes the zeroes that LVM writes first, and then nothing more: of the two
+# superblocks the second stands 4 KiB on. (2.03.31 writes more zeroes, and fails at that.)
+good=$(mkloop 64M --sector 4096)
+printf '%s\n' "0 2056 linear $good 0" "2056 $(($(sectors "$good") - 2056)) error" |
+	dmsetup create bad
+at_exit _dmremove bad
+sed -i "s,\"a|^/dev/loop|\",\"r|^$good\$|\"\, \"a|^/dev/mapper/bad|\"\, &,
+	s,use_devicesfile = 0,& allow_mixed_block_sizes = 1," \
+	"$LVM_SYSTEM_DIR/lvm.conf"
+vgextend -qq vg /dev/mapper/bad
+refused 'is not made|Failed to wipe' "a disk that fails while the store is made" \
+	lvcreate --type cowsnap -s -l 2 -n t vg/lv /dev/mapper/bad
+whole vg/lv "$TEST_TMP/now" "a disk that fails while the store is made"
+vgreduce -qq vg /dev/mapper/bad
 
 # ---- a disk missing
 
 lvcreate -qq --type cowsnap -s -L 12M -n s vg/lv "${PVS[1]}"
 vgchange -qq -an vg
 cp "$LVM_SYSTEM_DIR/lvm.conf" "$TEST_TMP/conf"
-sed -i "s,a|^/dev/loop|,a|^${PVS[0]}\$|," "$LVM_SYSTEM_DIR/lvm.conf"
+without_disk()
+{
+	sed -i "s,a|^/dev/loop|,a|^${PVS[0]}\$|," "$LVM_SYSTEM_DIR/lvm.conf"
+}
+
+without_disk
 not_ok "without the store's disk the origin is not activated" lvchange -ay vg/lv
 diag <"$TEST_TMP/out"
 is "$(target vg-lv)" "" "and not bare"
 dmsetup ls | grep vg- | diag
 cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
 ok "with it it is" lvchange -qq -ay vg/lv
-ok "and the snapshot right" cmp /dev/vg/s /dev/vg/lv
+ok "and the snapshot right" same /dev/vg/s "$TEST_TMP/now"
+lvcreate -qq --type cowsnap -s -n s2 --store s vg/lv
+lvcreate -qq --type cowsnap -s -n s3 --store s vg/lv
 lvremove -qq -y vg/s
+is "$(lvs -a --noheadings -o name vg | tr -d ' ' | sort | tr '\n' ' ')" "[s_cstore0] lv other s2 s3 " "a store is bare"
+vgchange -qq -an vg
+without_disk
+ok "without its disk one in it is removed" lvremove -qq -y vg/s2
+ok "without its disk for ever, the group goes on" vgreduce -qq --removemissing --force vg
+is "$(lvs -a --noheadings -o name vg | tr -d ' ' | sort | tr '\n' ' ')" "lv other " \
+	"with the bare store gone, and the snapshots in it"
+is "$(dmsetup ls | grep -c '^vg-')" 0 "and no device left"
+ok "and the origin" lvchange -qq -ay vg/lv
+whole vg/lv "$TEST_TMP/now" "without that store"
+cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
+dd if=/dev/zero of="${PVS[1]}" bs=1M count=1 status=none
 
 # ---- the module
 
@@ -89,5 +170,12 @@ mount --bind "$TEST_TMP/none" /lib/modules
 vgchange -qq -ay vg
 refused 'not detected in your kernel' "the module missing" \
 	lvcreate --type cowsnap -s -L 8M -n t vg/lv
+# The module as it is but for the versions its targets have, which are 0.1.0.
+perl -0777 -pe 's/(\0{16})\0{4}\x02\0{7}/$1\0\0\0\0\x01\0\0\0\0\0\0\0/g' "$COWSNAP_KO" >"$TEST_TMP/dm-cowsnap.ko"
+insmod "$TEST_TMP/dm-cowsnap.ko"
+like "$(dmsetup targets | tr -s ' \n' ' ')" 'cowsnap v0\.1\.0' "a module of another version is there"
+refused 'version 0\.1\.0, and 0\.2\.0 is needed' "the module of another version" \
+	lvcreate --type cowsnap -s -L 8M -n t vg/lv
+rmmod dm_cowsnap
 insmod "$COWSNAP_KO"
 ok "with the module it is made" lvcreate -qq --type cowsnap -s -L 8M -n t vg/lv

@@ -3,12 +3,12 @@
 #
 # The life of a snapshot of type cowsnap: made in each way of saying its size, renamed, moved
 # between disks, grown, restored from a backup of the metadata, merged at once or
-# at the next activation, and its content right all along.
+# at the next activation, and its content right all along; and what help says of it.
 
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
-plan 53
+plan 62
 
 mkvg vg 192M 2
 lvcreate -qq -y -Wn -L 24M -n lv vg "${PVS[0]}"
@@ -37,7 +37,7 @@ ok "without -s" lvcreate -qq --type cowsnap -L 12M -n s5 vg/lv
 ok "without a name" lvcreate -qq --type cowsnap -L 12M vg/lv
 is "$(lvs --noheadings -o name -S 'origin=lv' vg | wc -l)" 6 "six of them"
 is "$(lv lv_modules vg/s4 | tr ',' '\n' | grep -c cowsnap)" 1 "lvs shows the module"
-is "$(lv seg_monitor,lv_role vg/s1)" "public,snapshot,thicksnapshot" "and the role"
+is "$(lv lv_role vg/s1)" "public,snapshot,thicksnapshot" "and the role"
 cp "$TEST_TMP/now" "$TEST_TMP/old"
 put /dev/vg/lv "$TEST_TMP/now" 0 $((3 * MIB)) $((20 * MIB)) 4096
 ok "all keep the content" all_same
@@ -62,6 +62,20 @@ ok "the origin moves" pvmove -qq -i 1 -n lv "${PVS[0]}" "${PVS[1]}"
 put /dev/vg/lv "$TEST_TMP/now" $((7 * MIB)) $MIB
 ok "the content stays" same /dev/vg/s "$TEST_TMP/old"
 ok "and the origin's" same /dev/vg/lv "$TEST_TMP/now"
+lvcreate -qq --type cowsnap -s -n s2 --store s vg/lv
+cp "$TEST_TMP/now" "$TEST_TMP/old2"
+vgchange -qq -an vg
+ok "a disk with nothing of it is split off the group" vgsplit -qq vg wg "${PVS[0]}"
+is "$(lvs --noheadings -o name vg | tr -d ' \n')" "lvss2" "all stay"
+vgmerge -qq vg wg
+ok "a disk with all of it is" vgsplit -qq vg wg "${PVS[1]}"
+vgchange -qq -ay wg
+ok "the content stays" same /dev/wg/s "$TEST_TMP/old"
+ok "in the shared store too" same /dev/wg/s2 "$TEST_TMP/old2"
+vgchange -qq -an wg
+vgmerge -qq vg wg
+vgchange -qq -ay vg
+lvremove -qq -y vg/s2
 ok "the store grows" lvextend -qq -L +8M vg/s
 like "$(dmsetup status vg-s)" '/40960 ' "the module knows"
 ok "a backup of the metadata" vgcfgbackup -qq -f "$TEST_TMP/backup" vg
@@ -104,3 +118,11 @@ ok "an LV is made a snapshot's store" bash -c '
 	lvcreate -qq -y -Wn -L 12M -n c vg && lvconvert -qq -y --type cowsnap vg/lv vg/c'
 is "$(target vg-c)" cowsnap "of this type"
 ok "and split off" lvconvert -qq -y --splitsnapshot vg/c
+
+# ---- what is said of it
+
+like "$(lvm help lvcreate)" 'lvcreate --type cowsnap --store LV LV' "help knows the type"
+like "$(lvcreate --longhelp)" 'in the store of another one' "long help too"
+like "$(lvconvert --help)" 'lvconvert --type cowsnap' "and lvconvert's"
+like "$(sed 's/[\]//g' "$LVM2_TREE/usr/share/man/man8/lvcreate.8")" \
+	'Snapshots of type cowsnap.*Make the snapshot in the store of this other' "the manual page too"
