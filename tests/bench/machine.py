@@ -29,6 +29,9 @@ VIRTUAL_TIME = ["-smp", "1", "-icount", "shift=0,sleep=off",
 KERNEL_WORDS = "console=ttyS0 quiet panic=-1 oops=panic nokaslr mitigations=off rdinit=/init"
 TIMEOUT = 3600
 
+# Of the job's file in the initramfs: the kernel reads it, and not in the same time whatever it is.
+JOB_TIME = 1767225600
+
 
 class JobFailed(Exception):
     """A guest that did not get to the end of its job."""
@@ -92,7 +95,7 @@ class Machine:
         self.kernel = unpacked_kernel(self.kver)
         base = os.readlink(self.dir / "base.cpio")
         self.module_sum = sha(self.dir / "cowsnap.cpio")
-        self.common_sum = sha(self.qemu_version, " ".join(QEMU + VIRTUAL_TIME), KERNEL_WORDS,
+        self.common_sum = sha(self.qemu_version, " ".join(QEMU + VIRTUAL_TIME), KERNEL_WORDS, str(JOB_TIME),
                               base, self.kernel.name, self.dir / "checkout.cpio")
 
     def close(self):
@@ -130,6 +133,7 @@ class Machine:
 
     def _initrd(self, job, work):
         (work / "job").write_text(job.script)
+        os.utime(work / "job", (JOB_TIME, JOB_TIME))
         archive = subprocess.run(["cpio", "--quiet", "-o", "-H", "newc", "--reproducible",
                                   "--owner=0:0"], input=b"job\n", cwd=work, check=True,
                                  stdout=subprocess.PIPE).stdout
