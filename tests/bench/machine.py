@@ -95,8 +95,8 @@ class Machine:
         self.kernel = unpacked_kernel(self.kver)
         base = os.readlink(self.dir / "base.cpio")
         self.module_sum = sha(self.dir / "cowsnap.cpio")
-        self.common_sum = sha(self.qemu_version, " ".join(QEMU + VIRTUAL_TIME), KERNEL_WORDS, str(JOB_TIME),
-                              base, self.kernel.name, self.dir / "checkout.cpio")
+        self.common_sum = sha(self.qemu_version, " ".join(QEMU + VIRTUAL_TIME), KERNEL_WORDS,
+                              str(JOB_TIME), base, self.kernel.name, self.dir / "checkout.cpio")
 
     def close(self):
         shutil.rmtree(self.dir)

@@ -22,7 +22,7 @@ is in Debian's contrib section, which is not among the sources that the tests ar
 
 """
 
-PARTIAL = """**Not whole**: made with `--kept`, so what has not been run at this commit is missing.
+PARTIAL = """**Not whole**: not every case, or not every job, was run for it; what was not is missing.
 
 """
 

@@ -197,7 +197,7 @@ C = Table(
      for what in ("create", "update") for sync in ("", "-fsync") for size in SIZES],
     columns(C_STACKS, one_disk_with_ext4, copies), memory="6G", reports=dd_reports(),
     note="Short of pages, an engine that requeues at the tail copies in an order that has nothing to do "
-    "with that of the writes, and loses more than a third of its rate to seeks. It lost three quarters then: every chunk was a "
+    "with that of the writes, and loses about a third of its rate to seeks. It lost three quarters then: every chunk was a "
     "job of its own, where here neighbouring chunks are one, whatever the order.",
     reported="| 10 / 100 / 1000 MB | plain | dm-snapshot, requeued at the tail | at the head |\n"
     "|---|---|---|---|\n| create, dd | 555 / 609 / 123 | 511 / 611 / 11.8 | 537 / 589 / 46.2 |\n"
