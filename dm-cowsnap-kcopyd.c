@@ -491,7 +491,8 @@ static void job_stopped(struct cow_engine *e)
 
 	if (e->slice_share < 100)
 		note_busy(e);
-	if (--e->nr_active || share(e) >= 100 || share(e) != e->slice_share)
+	/* A share that has changed meanwhile counts from the next slice on. */
+	if (--e->nr_active || e->slice_share >= 100 || share(e) != e->slice_share)
 		return;
 	busy_ns = div_u64(e->busy_ns, e->nr_most);
 	e->pause_until = ktime_add_ns(e->noted, div_u64(busy_ns * (100 - e->slice_share),

@@ -3,8 +3,8 @@
  * dm-cowsnap: tables of a persistent store, and commits
  *
  * include/uapi/dm-cowsnap-format.h says what is on the disk. Here a block of a
- * table is read when a slot in it is needed, kept for a while, changed in memory,
- * and written by the next commit.
+ * table is read when a slot in it is needed, unless it is known to be empty, kept for
+ * a while, changed in memory, and written by the next commit.
  *
  *   joined --> dirty blocks --> commit N: blocks and data written --> durable --> published
  *   (slots     in order of      in parallel, with FUA, or a flush
