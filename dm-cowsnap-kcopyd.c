@@ -9,8 +9,12 @@
  *     submit --> waiting --> reading --> read --> writing --> written --> done
  *                needs pages   bios     ->ready    bios      pages free
  *
- * One work item moves jobs along; it is the only context that takes a job off a
- * list. Bios ending put their job on the next list, in any context.
+ * A worker moves jobs along; there is one at a time, and only it takes a job off a
+ * list. Bios ending put their job on the next list, in any context. Mostly the worker is
+ * a work item. Of devices that do not rotate, jobs stay with the task that submits them
+ * until it unplugs its I/O; then this task is the worker, unless there is one. It starts
+ * what is to be read, and where the store answers as quickly as memory it goes on until
+ * all is written: there a change of task takes longer than the copy.
  *
  * Order. Jobs get their pages and are read in the order in which they came. A job
  * that finds too few pages goes back to the head of the queue, and nothing
@@ -29,6 +33,7 @@
  * come from a pool of which the same is true.
  */
 #include <linux/crc32c.h>
+#include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/mm.h>
@@ -51,6 +56,12 @@
 
 /* Until something is known: more than any device takes that needs no waiting for. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
+
+/* What takes less than this to write is written to memory. */
+#define AT_ONCE_NS		(10 * NSEC_PER_USEC)
+
+/* A task that unplugs goes on for so long with what others submit meanwhile. */
+#define UNPLUG_ROUNDS		32U
 
 static unsigned int kcopyd_budget = 8192;
 module_param(kcopyd_budget, uint, 0644);
@@ -97,9 +108,10 @@ struct cow_engine {
 	unsigned int nr_reading, nr_read;	/* jobs being read, and on the list */
 
 	struct task_struct *worker;	/* while it is at work; compared with current */
+	bool again;			/* it has to go round once more */
+	unsigned int rounds;		/* that it has ended */
 
 	/* Only the worker looks at these. */
-	bool again;
 	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
 	u64 write_ns;			/* the same of writing it; READ_ONCE elsewhere */
 	struct bio_list writes;		/* to be submitted by the end of this round */
@@ -116,11 +128,10 @@ struct cow_engine {
 	struct cow_engine_stats stats;	/* written by the worker */
 };
 
-/* Around each bio of the engine. */
-struct cow_io {
-	struct cow_job *job;
-	blk_status_t *status;
-	struct bio bio;
+/* Jobs that a task has submitted and not unplugged yet. */
+struct cow_engine_plug {
+	struct blk_plug_cb cb;
+	struct list_head jobs;
 };
 
 static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp)
@@ -252,7 +263,7 @@ static struct page *job_page(struct cow_job *job, unsigned int index)
 static void engine_wake(struct cow_engine *e)
 {
 	if (in_task() && READ_ONCE(e->worker) == current)
-		e->again = true;
+		WRITE_ONCE(e->again, true);
 	else
 		queue_work(e->wq, &e->work);
 }
@@ -287,7 +298,10 @@ static void cow_io_endio(struct bio *bio)
 
 	if (bio->bi_status)
 		*io->status = bio->bi_status;
-	bio_put(bio);
+	if (io == &job->io)
+		job->io_busy = false;
+	else
+		bio_put(bio);
 	job_io_ended(job);
 }
 
@@ -301,13 +315,22 @@ static void submit_writes(struct cow_engine *e)
 	}
 }
 
-/* The pool is ours, so this never fails; what waits to be submitted may hold all of it. */
-static struct bio *job_bio(struct cow_engine *e, struct block_device *bdev,
+/*
+ * The job's own, where that does and is free. The pool is ours, so this never fails; what
+ * waits to be submitted may hold all of it.
+ */
+static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
 			   unsigned int vecs, blk_opf_t opf)
 {
-	struct bio *bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOWAIT | __GFP_NOWARN,
-					   &e->bios);
+	struct cow_engine *e = job->engine;
+	struct bio *bio;
 
+	if (vecs == 1 && !job->io_busy) {
+		job->io_busy = true;
+		bio_init(&job->io.bio, bdev, &job->vec, 1, opf);
+		return &job->io.bio;
+	}
+	bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOWAIT | __GFP_NOWARN, &e->bios);
 	if (bio)
 		return bio;
 	submit_writes(e);
@@ -321,8 +344,8 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 {
 	while (nr_sectors) {
 		unsigned int vecs = min_t(unsigned int, BIO_MAX_VECS,
-					  sectors_to_pages(nr_sectors) + 1);
-		struct bio *bio = job_bio(job->engine, bdev, vecs, opf);
+					  sectors_to_pages(offset % PAGE_SECTORS + nr_sectors));
+		struct bio *bio = job_bio(job, bdev, vecs, opf);
 		struct cow_io *io = container_of(bio, struct cow_io, bio);
 
 		io->job = job;
@@ -533,7 +556,7 @@ static void finish_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while ((job = pop_job(e, &e->written))) {
+	while (!list_empty_careful(&e->written) && (job = pop_job(e, &e->written))) {
 		if (!job->keep) {
 			job_give_pages(e, job);
 			if (job->begun)
@@ -577,9 +600,12 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 
 static void write_read(struct cow_engine *e)
 {
-	bool all = are_gathered(e);
 	struct cow_job *job;
+	bool all;
 
+	if (list_empty_careful(&e->read))
+		return;
+	all = are_gathered(e);
 	while ((job = pop_read(e, all))) {
 		if (job->keep) {
 			job_started(e);
@@ -645,24 +671,128 @@ static void read_waiting(struct cow_engine *e)
 	}
 }
 
+/* From now on current is the worker. Else the one that there is goes round once more. */
+static bool engine_enter_locked(struct cow_engine *e)
+{
+	lockdep_assert_held(&e->lock);
+	WRITE_ONCE(e->again, e->worker);
+	if (e->worker)
+		return false;
+	WRITE_ONCE(e->worker, current);
+	return true;
+}
+
+static bool engine_enter(struct cow_engine *e)
+{
+	bool entered;
+
+	spin_lock_irq(&e->lock);
+	entered = engine_enter_locked(e);
+	spin_unlock_irq(&e->lock);
+	return entered;
+}
+
+/*
+ * After a round: is that all? If not, and there may be no @more rounds, the work item does
+ * the rest. When this says so @e may be gone: whoever wants to free it takes the lock.
+ */
+static bool engine_leave(struct cow_engine *e, bool more)
+{
+	bool again;
+
+	spin_lock_irq(&e->lock);
+	e->rounds++;
+	again = e->again;
+	WRITE_ONCE(e->again, false);
+	if (!again || !more)
+		WRITE_ONCE(e->worker, NULL);
+	if (again && !more)
+		queue_work(e->wq, &e->work);
+	spin_unlock_irq(&e->lock);
+	return !again || !more;
+}
+
+static void engine_round(struct cow_engine *e)
+{
+	struct blk_plug plug;
+
+	blk_start_plug(&plug);
+	finish_written(e);
+	write_read(e);
+	e->hook(e->hook_context);
+	submit_writes(e);
+	read_waiting(e);
+	blk_finish_plug(&plug);
+	cond_resched();
+}
+
 static void engine_work(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(work, struct cow_engine, work);
-	struct blk_plug plug;
 
-	WRITE_ONCE(e->worker, current);
+	if (!engine_enter(e))
+		return;
 	do {
-		e->again = false;
-		blk_start_plug(&plug);
-		finish_written(e);
-		write_read(e);
-		e->hook(e->hook_context);
-		submit_writes(e);
-		read_waiting(e);
-		blk_finish_plug(&plug);
-		cond_resched();
-	} while (e->again);
-	WRITE_ONCE(e->worker, NULL);
+		engine_round(e);
+	} while (!engine_leave(e, true));
+}
+
+/* The same in a task that has unplugged its jobs. */
+static void engine_work_here(struct cow_engine *e)
+{
+	unsigned int rounds = 0;
+
+	read_waiting(e);
+	if (!cow_engine_writes_at_once(e)) {
+		/* Whatever comes next waits for a device anyway. */
+		engine_leave(e, false);
+		return;
+	}
+	do {
+		engine_round(e);
+	} while (!engine_leave(e, ++rounds < UNPLUG_ROUNDS));
+}
+
+/*
+ * A task hands its bios to the devices. If it does so because it is about to sleep it must not
+ * be kept, and where bios that are submitted wait for their turn nothing would come of it.
+ */
+static void engine_unplug(struct blk_plug_cb *cb, bool from_schedule)
+{
+	struct cow_engine_plug *plug = container_of(cb, struct cow_engine_plug, cb);
+	struct cow_engine *e = cb->data;
+	bool here = !from_schedule && !current->bio_list;
+	unsigned long flags;
+
+	spin_lock_irqsave(&e->lock, flags);
+	list_splice_tail(&plug->jobs, &e->waiting);
+	if (here)
+		here = engine_enter_locked(e);
+	else
+		queue_work(e->wq, &e->work);
+	/* Unless this is the worker its jobs, and @e with them, may be gone after this. */
+	spin_unlock_irqrestore(&e->lock, flags);
+	kfree(plug);
+	if (here)
+		engine_work_here(e);
+}
+
+/* Leave the job with the task that submits it, until that unplugs. False if it does not plug. */
+static bool job_plug(struct cow_engine *e, struct cow_job *job)
+{
+	struct cow_engine_plug *plug;
+	struct blk_plug_cb *cb;
+
+	if (e->rotates || job->urgent || !in_task() || READ_ONCE(e->worker) == current)
+		return false;
+	cb = blk_check_plugged(engine_unplug, e, sizeof(*plug));
+	if (!cb)
+		return false;
+	plug = container_of(cb, struct cow_engine_plug, cb);
+	if (!plug->jobs.next)
+		INIT_LIST_HEAD(&plug->jobs);
+	list_add_tail(&job->node, &plug->jobs);
+	return true;
 }
 
 /* --------------------------------------------------------------- its callers */
@@ -675,7 +805,10 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	job->read_status = BLK_STS_OK;
 	job->written = false;
 	job->keep = false;
+	job->io_busy = false;
 	job->pages = NULL;
+	if (job_plug(e, job))
+		return;
 	spin_lock_irqsave(&e->lock, flags);
 	if (job->urgent)
 		list_add(&job->node, &e->waiting);
@@ -707,9 +840,34 @@ void cow_engine_kick(struct cow_engine *e)
 	engine_wake(e);
 }
 
+/* Is there a worker? *@rounds is how many rounds have ended. */
+static bool engine_is_at_work(struct cow_engine *e, unsigned int *rounds)
+{
+	bool at_work;
+
+	spin_lock_irq(&e->lock);
+	*rounds = e->rounds;
+	at_work = e->worker;
+	spin_unlock_irq(&e->lock);
+	return at_work;
+}
+
+/* The end of a round, or of all of them: nobody is told when a task stops being the worker. */
+static void wait_for_worker(struct cow_engine *e, bool all)
+{
+	unsigned int first, rounds;
+
+	if (!engine_is_at_work(e, &first))
+		return;
+	do {
+		usleep_range(50, 200);
+	} while (engine_is_at_work(e, &rounds) && (all || rounds == first));
+}
+
 void cow_engine_flush(struct cow_engine *e)
 {
 	flush_work(&e->work);
+	wait_for_worker(e, false);
 }
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
@@ -754,9 +912,9 @@ void cow_engine_set_hurry(struct cow_engine *e, bool hurry)
 	cow_engine_kick(e);
 }
 
-u64 cow_engine_write_ns(struct cow_engine *e)
+bool cow_engine_writes_at_once(struct cow_engine *e)
 {
-	return READ_ONCE(e->write_ns);
+	return READ_ONCE(e->write_ns) < AT_ONCE_NS;
 }
 
 unsigned int cow_engine_throttle(struct cow_engine *e)
@@ -806,6 +964,7 @@ struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
 void cow_engine_destroy(struct cow_engine *e)
 {
 	cancel_delayed_work_sync(&e->unpause);
+	wait_for_worker(e, true);
 	cancel_work_sync(&e->work);
 	WARN_ON(e->nr_free != e->nr_pages);
 	free_page_blocks(e);

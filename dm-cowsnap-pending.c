@@ -278,10 +278,13 @@ void cow_pending_publish(struct cow_pending *p)
 		pending_release(p);
 }
 
+/* Who puts something on a list wakes the worker after that: a look without the lock will do. */
 static struct cow_pending *pop_pending(struct cow_origin *o, struct list_head *list)
 {
 	struct cow_pending *p;
 
+	if (list_empty_careful(list))
+		return NULL;
 	spin_lock_irq(&o->end_lock);
 	p = list_first_entry_or_null(list, struct cow_pending, node);
 	if (p)
@@ -301,6 +304,8 @@ static struct cow_meta *pop_meta(struct cow_origin *o)
 {
 	struct cow_meta *meta;
 
+	if (list_empty_careful(&o->meta_work))
+		return NULL;
 	spin_lock_irq(&o->end_lock);
 	meta = cow_meta_pop(&o->meta_work);
 	spin_unlock_irq(&o->end_lock);

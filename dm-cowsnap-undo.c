@@ -26,9 +26,6 @@
 /* The longest that a copy waits for others. */
 #define UNDO_WAIT	HZ
 
-/* What writing has to take if keeping is to be worth its while. */
-#define UNDO_WORTH_NS	(10 * NSEC_PER_USEC)
-
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
 MODULE_PARM_DESC(undo_buffer,
@@ -58,7 +55,7 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 
 	if (store->meta || p->kind != COW_COPIED || p->nr_zero == p->last - p->first + 1 ||
 	    !list_is_singular(&p->sharers) ||
-	    cow_engine_write_ns(store->origin->engine) < UNDO_WORTH_NS)
+	    cow_engine_writes_at_once(store->origin->engine))
 		return false;
 	spin_lock(&store->origin->lock);
 	keep = store->undo_sectors + sectors <= undo_most(store) && !store->undo_closed;

@@ -244,11 +244,19 @@ struct cow_page {
 struct cow_job_ops {
 	/*
 	 * The source is in memory: issue writes with cow_job_write(). Called even
-	 * if reading failed (job->read_status). Context: the engine's worker.
+	 * if reading failed (job->read_status). Context: the engine's worker, which
+	 * may be a task that writes to the origin. May sleep.
 	 */
 	void (*ready)(struct cow_job *job);
 	/* Every write has ended; the job is the caller's again. Same context. */
 	void (*done)(struct cow_job *job);
+};
+
+/* Around each bio of the engine. */
+struct cow_io {
+	struct cow_job *job;
+	blk_status_t *status;		/* gets what goes wrong */
+	struct bio bio;
 };
 
 /* One read, any number of writes. Embedded in what it is for. */
@@ -267,6 +275,9 @@ struct cow_job {
 	bool keep;			/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */
+	struct cow_io io;		/* for what lies in one page, if nothing else has it */
+	struct bio_vec vec;
+	bool io_busy;
 	struct cow_page *pages;
 	/* Where the last walk through the pages stood: walks go forward. */
 	struct cow_page *cursor;
@@ -282,7 +293,7 @@ struct cow_engine_stats {
 };
 
 /*
- * @wq runs the engine's worker; @rotates: the source does, so that the way to the
+ * @wq runs the engine's work item; @rotates: the source does, so that the way to the
  * store may cost more than what is written there; @hook is called in it once a pass, between the
  * end of old copies and the start of new ones. May sleep. ERR_PTR on failure.
  */
@@ -300,7 +311,7 @@ void cow_engine_resume(struct cow_engine *engine, struct cow_job *job);
 void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);
 /* Longest job, in sectors, that the pages of the engine can hold. Any context. */
 unsigned int cow_engine_job_sectors(struct cow_engine *engine);
-/* Queue a job. Context: any, never sleeps. */
+/* Queue a job, or leave it with the task until it unplugs. Context: any, never sleeps. */
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
 /* Run the worker once more, for owners that share its context. Any context. */
 void cow_engine_kick(struct cow_engine *engine);
@@ -309,8 +320,8 @@ void cow_engine_flush(struct cow_engine *engine);
 /* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
 void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
 unsigned int cow_engine_throttle(struct cow_engine *engine);
-/* How long it takes to write a job, of late. Any context. */
-u64 cow_engine_write_ns(struct cow_engine *engine);
+/* Is the store memory, by how long it took to write jobs of late? Any context. */
+bool cow_engine_writes_at_once(struct cow_engine *engine);
 /* Copy without rest while the caller, who rests himself, keeps others waiting. */
 void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
 void cow_engine_read_stats(struct cow_engine *engine, struct cow_engine_stats *out);
