@@ -697,6 +697,7 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	struct bio *bio = cb->bio;
 	bool preserved;
 
+	cow_pace_note_write(o);
 	while (!percpu_ref_tryget_live(&o->gate))
 		if (cow_origin_hold(cb))
 			return DM_MAPIO_SUBMITTED;
@@ -938,6 +939,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	INIT_LIST_HEAD(&o->meta_work);
 	o->nr_absent = absent_count(bdev->bd_dev);
 	INIT_DELAYED_WORK(&o->decide_work, origin_decide_work);
+	cow_pace_init(&o->pace, bdev_rot(bdev));
 	if (origin_init_resources(o)) {
 		*error = "Out of memory for an origin";
 		origin_free(o);
@@ -974,5 +976,6 @@ void cow_origin_put(struct cow_origin *o)
 		return;
 	list_del(&o->node);
 	cancel_delayed_work_sync(&o->decide_work);
+	cancel_delayed_work_sync(&o->pace.work);
 	origin_free(o);
 }

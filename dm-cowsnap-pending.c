@@ -56,6 +56,7 @@ void cow_track_read(struct cow_bio *cb)
 	cb->tracked = true;
 	spin_lock_irqsave(&o->end_lock, flags);
 	read_tree_insert(cb, &o->reads);
+	cow_pace_begin(o);
 	spin_unlock_irqrestore(&o->end_lock, flags);
 }
 
@@ -75,6 +76,7 @@ void cow_untrack_read(struct cow_bio *cb)
 
 	spin_lock_irqsave(&o->end_lock, flags);
 	read_tree_remove(cb, &o->reads);
+	cow_pace_end(o);
 	cb->tracked = false;
 	list_for_each_entry_safe(p, next, &o->draining, node) {
 		if (!reads_overlap(o, p)) {

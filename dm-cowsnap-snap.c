@@ -63,6 +63,8 @@ static int snap_read_home(struct cow_bio *cb)
 	struct cow_extent ext;
 	u64 first, nr;
 
+	if (cow_pace_wait(cb))
+		return DM_MAPIO_SUBMITTED;
 	/*
 	 * Be seen first, look again after: a write that found no tracked read
 	 * here has changed the map before it looked (I4).

@@ -552,6 +552,7 @@ static void origin_status(struct dm_target *ti, status_type_t type,
 		       READ_ONCE(o->ahead.wasted));
 		DMEMIT(" copied_around %llu unused_around %llu",
 		       READ_ONCE(o->around.copied_around), READ_ONCE(o->around.unused));
+		DMEMIT(" read_rests %llu", READ_ONCE(o->pace.nr_waited));
 		emit_copy_stats(o, result, maxlen, &sz);
 		break;
 	case STATUSTYPE_TABLE:
@@ -583,6 +584,7 @@ static void reset_stats(struct cow_origin *o)
 	o->ahead.wasted = 0;
 	o->around.copied_around = 0;
 	spin_unlock(&o->lock);
+	WRITE_ONCE(o->pace.nr_waited, 0);
 }
 
 /* The store a message is for: the one that is named, the table's, or the only one. */

@@ -1014,6 +1014,19 @@ struct cow_around {
 	struct cow_around_copied copied[1 << COW_AROUND_COPIED_BITS];
 };
 
+/* See dm-cowsnap-pace.c. */
+struct cow_pace {
+	bool rotates;
+	unsigned long written;		/* jiffies when the origin was, last; READ_ONCE */
+	unsigned int reads;		/* under way */
+	u64 busy_ns;			/* some were, in this slice, until @begun */
+	ktime_t begun;
+	ktime_t rest_until;
+	struct list_head waiting;	/* struct cow_bio */
+	struct delayed_work work;
+	u64 nr_waited;
+};
+
 struct cow_origin {
 	struct list_head node;		/* registry */
 	unsigned int refs;		/* registry_mutex */
@@ -1057,6 +1070,7 @@ struct cow_origin {
 	struct cow_ahead ahead;		/* under lock; READ_ONCE in map */
 	struct cow_around around;	/* the same */
 	struct cow_merge *merge;	/* under lock; READ_ONCE in map */
+	struct cow_pace pace;		/* under end_lock */
 	unsigned int nr_absent;		/* stores that went away; see cow_absent_add() */
 
 	atomic64_t held_writes;		/* held while a snapshot was created */
@@ -1101,6 +1115,31 @@ bool cow_around_note(struct cow_origin *origin, sector_t *start, sector_t *end);
 void cow_around_used(struct cow_origin *origin, sector_t start, sector_t end);
 /* Stores, or what they allow, have changed. origin->lock held. */
 void cow_around_limit(struct cow_origin *origin);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-pace.c: reading a snapshot beside those who write to its origin
+ * ---------------------------------------------------------------------------
+ */
+
+void cow_pace_init(struct cow_pace *pace, bool rotates);
+/* Does the read @cb of what is at home have to wait? Then it will be decided again. */
+bool cow_pace_wait(struct cow_bio *cb);
+/* Such a read is under way; it has ended. origin->end_lock held. */
+void cow_pace_begin(struct cow_origin *origin);
+void cow_pace_end(struct cow_origin *origin);
+void cow_pace_work(struct work_struct *work);
+
+/* The origin is written. Any context. */
+static inline void cow_pace_note_write(struct cow_origin *origin)
+{
+	struct cow_pace *pace = &origin->pace;
+	unsigned long now = jiffies;
+
+	/* A line that all processors look at is written once a tick. */
+	if (pace->rotates && READ_ONCE(pace->written) != now)
+		WRITE_ONCE(pace->written, now);
+}
 
 extern struct mutex cow_registry_mutex;
 

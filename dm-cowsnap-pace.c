@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: reading a snapshot beside those who write to its origin
+ *
+ * Who reads a whole snapshot, for a backup, reads what is still at home: large pieces one
+ * after the other, beside which a disk that rotates hardly gets to anybody's small
+ * writes. So where the origin has been written of late such reads rest: after each slice
+ * in which some were under way the next ones wait, for as long in proportion as read_share
+ * says. Where nobody writes, or nothing rotates, nobody waits.
+ *
+ *   read --> under way --> slice is over --> the last one ends --> rest --> next slice
+ *                 ^            |                                     |
+ *                 |            +--> waiting <------------------------+
+ *                 +--------------------+
+ *
+ * origin->end_lock guards all but @written.
+ */
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/math64.h>
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+
+/* Long enough for a disk to make something of either. */
+#define SLICE_NS	(100 * NSEC_PER_MSEC)
+
+/* The origin counts as being written for so long. */
+#define WRITTEN_LATELY	(HZ / 2)
+
+static unsigned int read_share = 50;
+module_param(read_share, uint, 0644);
+MODULE_PARM_DESC(read_share,
+		 "percent of time that reads of snapshots may keep a rotating disk while their origin is written (1 to 100; default 50; 100: no limit)");
+
+void cow_pace_init(struct cow_pace *pace, bool rotates)
+{
+	pace->rotates = rotates;
+	pace->written = jiffies - WRITTEN_LATELY - 1;
+	INIT_LIST_HEAD(&pace->waiting);
+	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
+}
+
+static unsigned int share(void)
+{
+	return clamp(READ_ONCE(read_share), 1U, 100U);
+}
+
+static u64 busy_ns(const struct cow_pace *pace, ktime_t now)
+{
+	return pace->busy_ns + (pace->reads ? ktime_to_ns(ktime_sub(now, pace->begun)) : 0);
+}
+
+static bool is_resting(struct cow_pace *pace, ktime_t now)
+{
+	if (share() == 100 || time_after(jiffies, READ_ONCE(pace->written) + WRITTEN_LATELY)) {
+		pace->rest_until = 0;
+		if (!pace->reads)
+			pace->busy_ns = 0;
+		return false;
+	}
+	return ktime_before(now, pace->rest_until) ||
+	       (pace->reads && busy_ns(pace, now) >= SLICE_NS);
+}
+
+static void wake_at_the_end(struct cow_origin *o, ktime_t now)
+{
+	s64 left = ktime_to_us(ktime_sub(o->pace.rest_until, now));
+
+	mod_delayed_work(o->wq, &o->pace.work, left > 0 ? usecs_to_jiffies(left) + 1 : 0);
+}
+
+bool cow_pace_wait(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+	struct cow_pace *pace = &o->pace;
+	unsigned long flags;
+	ktime_t now;
+	bool waits;
+
+	if (!pace->rotates)
+		return false;
+	now = ktime_get();
+	spin_lock_irqsave(&o->end_lock, flags);
+	waits = is_resting(pace, now);
+	if (waits) {
+		list_add_tail(&cb->node, &pace->waiting);
+		pace->nr_waited++;
+		/* Else the slice is over, and the last of those under way sees to it. */
+		if (ktime_before(now, pace->rest_until))
+			wake_at_the_end(o, now);
+	}
+	spin_unlock_irqrestore(&o->end_lock, flags);
+	return waits;
+}
+
+void cow_pace_begin(struct cow_origin *o)
+{
+	struct cow_pace *pace = &o->pace;
+
+	lockdep_assert_held(&o->end_lock);
+	if (pace->rotates && !pace->reads++)
+		pace->begun = ktime_get();
+}
+
+void cow_pace_end(struct cow_origin *o)
+{
+	struct cow_pace *pace = &o->pace;
+	ktime_t now;
+
+	lockdep_assert_held(&o->end_lock);
+	if (!pace->rotates)
+		return;
+	now = ktime_get();
+	pace->busy_ns = busy_ns(pace, now);
+	pace->begun = now;
+	if (--pace->reads)
+		return;
+	if (pace->busy_ns >= SLICE_NS) {
+		u64 rest = div_u64(pace->busy_ns * (100 - share()), share());
+
+		pace->rest_until = ktime_add_ns(now, rest);
+		pace->busy_ns = 0;
+	}
+	if (!list_empty(&pace->waiting))
+		wake_at_the_end(o, now);
+}
+
+/* The rest is over, or there is no need for it: all may go on, and wait again. */
+void cow_pace_work(struct work_struct *work)
+{
+	struct cow_origin *o = container_of(to_delayed_work(work), struct cow_origin, pace.work);
+	struct cow_bio *cb, *next;
+	LIST_HEAD(waiting);
+
+	spin_lock_irq(&o->end_lock);
+	list_splice_init(&o->pace.waiting, &waiting);
+	spin_unlock_irq(&o->end_lock);
+	list_for_each_entry_safe(cb, next, &waiting, node) {
+		list_del_init(&cb->node);
+		cow_bio_run(cb);
+	}
+}
