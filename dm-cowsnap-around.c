@@ -10,7 +10,7 @@
  *
  *   first write --> seen --> second first write --> copied whole --> used, bit by bit
  *
- * What was copied around and not used may take a 50th of the smallest store: beyond that
+ * What was copied around and not used may take a 25th of the smallest store: beyond that
  * only what is needed is copied, until more of it proves useful. Both tables forget when
  * numbers meet in them; what was not used then counts as waste.
  *
@@ -127,7 +127,7 @@ void cow_around_limit(struct cow_origin *o)
 
 	lockdep_assert_held(&o->lock);
 	list_for_each_entry(store, &o->stores, node) {
-		sector_t room = cow_chunk_to_sector(store, store->space.total) / 50;
+		sector_t room = cow_chunk_to_sector(store, store->space.total) / 25;
 
 		sectors = max(sectors, cow_store_around(store));
 		most = most ? min(most, room) : room;
