@@ -13,8 +13,9 @@
  * list. Bios ending put their job on the next list, in any context. Mostly the worker is
  * a work item. Of devices that do not rotate, jobs stay with the task that submits them
  * until it unplugs its I/O; then this task is the worker, unless there is one. It starts
- * what is to be read, and where the store answers as quickly as memory it goes on until
- * all is written: there a change of task takes longer than the copy.
+ * what is to be read, and where the store is memory it goes on until all is written: there
+ * a change of task takes longer than the copy. That it is memory shows in writes that have
+ * ended before they are submitted.
  *
  * Order. Jobs get their pages and are read in the order in which they came. A job
  * that finds too few pages goes back to the head of the queue, and nothing
@@ -54,11 +55,8 @@
  */
 #define GATHER_FACTOR		3U
 
-/* Until something is known: more than any device takes that needs no waiting for. */
+/* Until something is known the store is taken for a disk, perhaps the same. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
-
-/* What takes less than this to write is written to memory. */
-#define AT_ONCE_NS		(10 * NSEC_PER_USEC)
 
 /* A task that unplugs goes on for so long with what others submit meanwhile. */
 #define UNPLUG_ROUNDS		32U
@@ -109,11 +107,12 @@ struct cow_engine {
 
 	struct task_struct *worker;	/* while it is at work; compared with current */
 	bool again;			/* it has to go round once more */
+	bool at_once;			/* the last write ended while it was submitted */
 	unsigned int rounds;		/* that it has ended */
 
 	/* Only the worker looks at these. */
 	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
-	u64 write_ns;			/* the same of writing it; READ_ONCE elsewhere */
+	u64 write_ns;			/* the same of writing it */
 	struct bio_list writes;		/* to be submitted by the end of this round */
 	unsigned int nr_active;		/* jobs that have pages */
 	unsigned int nr_most;		/* of these, since the slice began */
@@ -259,10 +258,15 @@ static struct page *job_page(struct cow_job *job, unsigned int index)
 	return job->cursor->page;
 }
 
+static bool engine_is_current(struct cow_engine *e)
+{
+	return in_task() && READ_ONCE(e->worker) == current;
+}
+
 /* The worker has something to do. Its own calls only make it go round once more. */
 static void engine_wake(struct cow_engine *e)
 {
-	if (in_task() && READ_ONCE(e->worker) == current)
+	if (engine_is_current(e))
 		WRITE_ONCE(e->again, true);
 	else
 		queue_work(e->wq, &e->work);
@@ -277,7 +281,7 @@ static void job_io_ended(struct cow_job *job)
 
 	if (!atomic_dec_and_test(&job->ios))
 		return;
-	if (e->rotates || job->written)
+	if (e->rotates)
 		job->ended = ktime_get();
 	spin_lock_irqsave(&e->lock, flags);
 	if (job->written) {
@@ -291,6 +295,15 @@ static void job_io_ended(struct cow_job *job)
 	engine_wake(e);
 }
 
+/* A write ends: before whoever submits it has gone on? */
+static void note_at_once(struct cow_engine *e)
+{
+	bool at_once = engine_is_current(e);
+
+	if (READ_ONCE(e->at_once) != at_once)
+		WRITE_ONCE(e->at_once, at_once);
+}
+
 static void cow_io_endio(struct bio *bio)
 {
 	struct cow_io *io = container_of(bio, struct cow_io, bio);
@@ -298,6 +311,8 @@ static void cow_io_endio(struct bio *bio)
 
 	if (bio->bi_status)
 		*io->status = bio->bi_status;
+	if (op_is_write(bio_op(bio)))
+		note_at_once(job->engine);
 	if (io == &job->io)
 		job->io_busy = false;
 	else
@@ -310,7 +325,8 @@ static void submit_writes(struct cow_engine *e)
 	struct bio *bio;
 
 	while ((bio = bio_list_pop(&e->writes))) {
-		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
+		if (e->rotates)
+			container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
 		submit_bio_noacct(bio);
 	}
 }
@@ -783,7 +799,7 @@ static bool job_plug(struct cow_engine *e, struct cow_job *job)
 	struct cow_engine_plug *plug;
 	struct blk_plug_cb *cb;
 
-	if (e->rotates || job->urgent || !in_task() || READ_ONCE(e->worker) == current)
+	if (e->rotates || job->urgent || !in_task() || engine_is_current(e))
 		return false;
 	cb = blk_check_plugged(engine_unplug, e, sizeof(*plug));
 	if (!cb)
@@ -914,7 +930,7 @@ void cow_engine_set_hurry(struct cow_engine *e, bool hurry)
 
 bool cow_engine_writes_at_once(struct cow_engine *e)
 {
-	return READ_ONCE(e->write_ns) < AT_ONCE_NS;
+	return READ_ONCE(e->at_once);
 }
 
 unsigned int cow_engine_throttle(struct cow_engine *e)

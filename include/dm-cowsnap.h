@@ -320,7 +320,7 @@ void cow_engine_flush(struct cow_engine *engine);
 /* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
 void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
 unsigned int cow_engine_throttle(struct cow_engine *engine);
-/* Is the store memory, by how long it took to write jobs of late? Any context. */
+/* Is the store memory: had the last write ended before it was submitted? Any context. */
 bool cow_engine_writes_at_once(struct cow_engine *engine);
 /* Copy without rest while the caller, who rests himself, keeps others waiting. */
 void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);

@@ -1,0 +1,113 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Who copies: on devices that do not rotate the task that writes starts the copies as it
+# unplugs its I/O, and where the store is memory writes them too; else the worker does.
+# Told from the names of those who submit.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+[[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
+plan 24
+exact_copies
+
+# Memory whose I/O has ended when it has been submitted, and some that takes a moment.
+at_once=(queue_mode=0 irqmode=0)
+later=(irqmode=2 completion_nsec=200000)
+
+# writer SECONDS_OR_SIZE WORDS...: several writes in one go, so that there is a plug.
+writer()
+{
+	fio --name=w --thread --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=8 \
+		--iodepth_batch_submit=8 --iodepth_batch_complete_min=8 --norandommap=1 \
+		--allow_file_create=0 --filename=/dev/mapper/o "$@" >"$TEST_TMP/fio.log" 2>&1
+}
+
+# by RWBS: how many such bios a worker submitted, and how many somebody else.
+by()
+{
+	awk -v what="$1" '$0 ~ "block_bio_queue: [0-9,]+ " what {
+		if (/\[kworker/) worker++; else others++
+	} END { print worker + 0, others + 0 }' "$TEST_TMP/trace"
+}
+
+# traced DEV: what the writer makes others do there.
+traced()
+{
+	trace_start "$1" bio_queue
+	writer --size=32m --io_size=4m
+	echo 0 >"$TRACE/tracing_on"
+	cat "$TRACE/trace" >"$TEST_TMP/trace"
+	trace_stop >/dev/null
+}
+
+# up MODE ATTRIBUTE...: both devices of such memory.
+up()
+{
+	base=$(mkram 64 "${@:2}") && store=$(mkram 80 "${@:2}")
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" "$1" 8
+}
+
+down()
+{
+	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+	dmremove s
+	dmremove o
+}
+
+for mode in N P; do
+	up "$mode" "${at_once[@]}"
+	writer --size=1m --offset=60m --io_size=1m
+	traced "$store"
+	read -r worker others <<<"$(by W)"
+	ok "$mode, memory: who writes writes the copies ($others, the worker $worker)" \
+		[ "$others" -gt $((20 * worker)) ]
+	down "$mode, memory"
+
+	up "$mode" "${later[@]}"
+	traced "$base"
+	read -r worker others <<<"$(by R)"
+	ok "$mode, a disk: who writes starts the copies ($others, the worker $worker)" \
+		[ "$others" -gt $((20 * worker)) ]
+	down "$mode, a disk, read"
+
+	up "$mode" "${later[@]}"
+	traced "$store"
+	read -r worker others <<<"$(by W)"
+	is "$others" 0 "$mode, a disk: the worker writes them ($worker)"
+	ok "which it does" [ "$worker" -gt 0 ]
+	down "$mode, a disk, written"
+done
+
+# A disk that rotates has its copies in the worker's order.
+up N "${later[@]}"
+dmremove s
+dmremove o
+echo 1 >"$(sysfs "$base")/queue/rotational"
+origin_up o "$base"
+snap_up s "$base" "$store" N 8
+traced "$base"
+read -r worker others <<<"$(by R)"
+is "$others" 0 "a disk that rotates: the worker starts them ($worker)"
+down "a disk that rotates"
+
+# Several writers, of which any may be the worker, while snapshots come and go.
+up P "${at_once[@]}"
+writer --size=8m --numjobs=4 --runtime=20 --time_based &
+for id in 1 2 3 4 5 6; do
+	dmcreate "s$id" "$(snap_table "$base" "$store" P 8 id "$id" create)"
+	image "/dev/mapper/s$id" "$TEST_TMP/image.$id"
+done
+for id in 1 2 3; do
+	ok "snapshot $id lasts as it was" same "/dev/mapper/s$id" "$TEST_TMP/image.$id"
+	dmremove "s$id"
+done
+ok "the writers saw no error" wait "$!"
+for id in 4 5 6; do
+	ok "snapshot $id lasts as it was" same "/dev/mapper/s$id" "$TEST_TMP/image.$id"
+	dmremove "s$id"
+done
+down "several writers"
