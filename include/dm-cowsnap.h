@@ -13,7 +13,7 @@
  *   meta->lock          blocks of tables in memory
  *   map->writer         changes of the map of completed exceptions
  *   origin->lock        pending exceptions, parked bios, room, states
- *   origin->end_lock    tracked reads, and what ends of bios move (irqs off)
+ *   origin->end_lock    tracked reads, their rests, what ends of bios move (irqs off)
  *   engine->lock        queues and pages of the copy engine (interrupts off)
  *
  * The map of completed exceptions is read under RCU with no lock at all.
