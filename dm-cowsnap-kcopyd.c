@@ -770,14 +770,23 @@ static void engine_work_here(struct cow_engine *e)
 }
 
 /*
- * A task hands its bios to the devices. If it does so because it is about to sleep it must not
- * be kept, and where bios that are submitted wait for their turn nothing would come of it.
+ * Shall a task that unplugs be the worker? If it is about to sleep it must not be kept; where
+ * bios that are submitted wait for their turn nothing would come of it; and the worker of
+ * another engine, above this one, is waited for up there.
  */
+static bool may_work_here(bool from_schedule)
+{
+	struct work_struct *work = current_work();
+
+	return !from_schedule && !current->bio_list && !(work && work->func == engine_work);
+}
+
+/* A task hands its bios to the devices, and its jobs to the engine. */
 static void engine_unplug(struct blk_plug_cb *cb, bool from_schedule)
 {
 	struct cow_engine_plug *plug = container_of(cb, struct cow_engine_plug, cb);
 	struct cow_engine *e = cb->data;
-	bool here = !from_schedule && !current->bio_list;
+	bool here = may_work_here(from_schedule);
 	unsigned long flags;
 
 	spin_lock_irqsave(&e->lock, flags);

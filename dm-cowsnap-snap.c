@@ -63,7 +63,8 @@ static int snap_read_home(struct cow_bio *cb)
 	struct cow_extent ext;
 	u64 first, nr;
 
-	if (cow_pace_wait(cb))
+	/* Who reads the origin while it is merged is no backup. */
+	if (!cb->via_merge && cow_pace_wait(cb))
 		return DM_MAPIO_SUBMITTED;
 	/*
 	 * Be seen first, look again after: a write that found no tracked read
