@@ -36,7 +36,7 @@ by()
 traced()
 {
 	trace_start "$1" bio_queue
-	writer --size=32m --io_size=4m
+	writer --size=8m --io_size=2m
 	echo 0 >"$TRACE/tracing_on"
 	cat "$TRACE/trace" >"$TEST_TMP/trace"
 	trace_stop >/dev/null
@@ -45,7 +45,7 @@ traced()
 # up MODE ATTRIBUTE...: both devices of such memory.
 up()
 {
-	base=$(mkram 64 "${@:2}") && store=$(mkram 80 "${@:2}")
+	base=$(mkram 16 "${@:2}") && store=$(mkram 32 "${@:2}")
 	fill_letter "$base" A
 	origin_up o "$base"
 	snap_up s "$base" "$store" "$1" 8
@@ -60,7 +60,7 @@ down()
 
 for mode in N P; do
 	up "$mode" "${at_once[@]}"
-	writer --size=1m --offset=60m --io_size=1m
+	writer --size=1m --offset=12m --io_size=1m
 	traced "$store"
 	read -r worker others <<<"$(by W)"
 	ok "$mode, memory: who writes writes the copies ($others, the worker $worker)" \
@@ -96,7 +96,7 @@ down "a disk that rotates"
 
 # Several writers, of which any may be the worker, while snapshots come and go.
 up P "${at_once[@]}"
-writer --size=8m --numjobs=4 --runtime=20 --time_based &
+writer --size=2m --numjobs=4 --runtime=10 --time_based &
 for id in 1 2 3 4 5 6; do
 	dmcreate "s$id" "$(snap_table "$base" "$store" P 8 id "$id" create)"
 	image "/dev/mapper/s$id" "$TEST_TMP/image.$id"
