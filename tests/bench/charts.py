@@ -54,8 +54,9 @@ def snapshot_counts(jobs, directory, counts):
         rates = [results.rate(jobs[f"{kind} ×{n}"], "random-1", "io/s") for n in measured]
         axes.plot(measured, rates, "o-", label=kind, color=COLOURS[kind], lw=2)
         for count, rate in zip(measured, rates):
-            axes.annotate(f"{rate:.1f}", (count, rate), textcoords="offset points", xytext=(0, 8),
-                          ha="center", fontsize=9)
+            axes.annotate(f"{rate:.1f}", (count, rate), textcoords="offset points",
+                          xytext=(0, 8 if kind.startswith("cowsnap") else -16), ha="center",
+                          fontsize=9)
     axes.axhline(raw, color=COLOURS["raw"], ls="--", label=f"raw: {raw:.0f}")
     axes.set(xscale="log", yscale="log", xlabel="snapshots of the same origin",
              ylabel="first writes a second", title="Random 4 KiB first writes, one 7200 rpm disk")

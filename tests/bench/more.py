@@ -171,12 +171,12 @@ SCALE = Table(
                      (values["load-64", stack] - values["load-0", stack]) / 65536 * 1e6)])
 
 
-TURNS = (1, 2, 3)
+TURNS = range(1, 10)
 
 
 def two_processors(words):
     """One writer, and two that each have a processor, in turn."""
-    once = "--rw=randwrite --bs=4k --size=64m --iodepth=1 --runtime=5 --time_based --norandommap"
+    once = "--rw=randwrite --bs=4k --size=64m --iodepth=1 --runtime=2 --time_based --norandommap"
     both = ("--numjobs=2 --group_reporting --offset_increment=64m --cpus_allowed=0,1 "
             "--cpus_allowed_policy=split")
     lines = ["ram_disks 2 160", "fill /dev/ram0 0 160", "fill /dev/ram1 0 160", "BASE=/dev/ram0",
