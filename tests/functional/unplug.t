@@ -12,9 +12,10 @@ need fio
 plan 24
 exact_copies
 
-# Memory whose I/O has ended when it has been submitted, and some that takes a moment.
-at_once=(queue_mode=0 irqmode=0)
-later=(irqmode=2 completion_nsec=200000)
+# RAM disks: their I/O has ended when it has been submitted.
+[[ ! -d /sys/module/brd ]] || rmmod brd
+modprobe brd rd_nr=2 rd_size=32768 || skip_all "there is no brd"
+at_exit rmmod brd
 
 # writer SECONDS_OR_SIZE WORDS...: several writes in one go, so that there is a plug.
 writer()
@@ -42,13 +43,26 @@ traced()
 	trace_stop >/dev/null
 }
 
-# up MODE ATTRIBUTE...: both devices of such memory.
+# up MODE: origin and snapshot over $base and $store.
 up()
 {
-	base=$(mkram 16 "${@:2}") && store=$(mkram 32 "${@:2}")
 	fill_letter "$base" A
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
 	origin_up o "$base"
 	snap_up s "$base" "$store" "$1" 8
+}
+
+memory()
+{
+	base=/dev/ram0
+	store=/dev/ram1
+}
+
+# Memory that takes a moment, as a disk.
+disk()
+{
+	base=$(mkram 16 irqmode=2 completion_nsec=200000)
+	store=$(mkram 32 irqmode=2 completion_nsec=200000)
 }
 
 down()
@@ -59,7 +73,8 @@ down()
 }
 
 for mode in N P; do
-	up "$mode" "${at_once[@]}"
+	memory
+	up "$mode"
 	writer --size=1m --offset=12m --io_size=1m
 	traced "$store"
 	read -r worker others <<<"$(by W)"
@@ -67,14 +82,15 @@ for mode in N P; do
 		[ "$others" -gt $((20 * worker)) ]
 	down "$mode, memory"
 
-	up "$mode" "${later[@]}"
+	disk
+	up "$mode"
 	traced "$base"
 	read -r worker others <<<"$(by R)"
 	ok "$mode, a disk: who writes starts the copies ($others, the worker $worker)" \
 		[ "$others" -gt $((20 * worker)) ]
 	down "$mode, a disk, read"
 
-	up "$mode" "${later[@]}"
+	up "$mode"
 	traced "$store"
 	read -r worker others <<<"$(by W)"
 	is "$others" 0 "$mode, a disk: the worker writes them ($worker)"
@@ -83,19 +99,17 @@ for mode in N P; do
 done
 
 # A disk that rotates has its copies in the worker's order.
-up N "${later[@]}"
-dmremove s
-dmremove o
+disk
 echo 1 >"$(sysfs "$base")/queue/rotational"
-origin_up o "$base"
-snap_up s "$base" "$store" N 8
+up N
 traced "$base"
 read -r worker others <<<"$(by R)"
 is "$others" 0 "a disk that rotates: the worker starts them ($worker)"
 down "a disk that rotates"
 
 # Several writers, of which any may be the worker, while snapshots come and go.
-up P "${at_once[@]}"
+memory
+up P
 writer --size=2m --numjobs=4 --runtime=10 --time_based &
 for id in 1 2 3 4 5 6; do
 	dmcreate "s$id" "$(snap_table "$base" "$store" P 8 id "$id" create)"
