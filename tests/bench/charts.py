@@ -58,6 +58,7 @@ def snapshot_counts(jobs, directory, counts):
                           xytext=(0, 8 if kind.startswith("cowsnap") else -16), ha="center",
                           fontsize=9)
     axes.axhline(raw, color=COLOURS["raw"], ls="--", label=f"raw: {raw:.0f}")
+    axes.margins(y=.1)
     axes.set(xscale="log", yscale="log", xlabel="snapshots of the same origin",
              ylabel="first writes a second", title="Random 4 KiB first writes, one 7200 rpm disk")
     axes.yaxis.set_major_formatter(ticker.ScalarFormatter())
