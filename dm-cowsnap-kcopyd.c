@@ -34,7 +34,6 @@
  * come from a pool of which the same is true.
  */
 #include <linux/crc32c.h>
-#include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/mm.h>
@@ -109,6 +108,7 @@ struct cow_engine {
 	bool again;			/* it has to go round once more */
 	bool at_once;			/* the last write ended while it was submitted */
 	unsigned int rounds;		/* that it has ended */
+	wait_queue_head_t round_ended;	/* woken under lock */
 
 	/* Only the worker looks at these. */
 	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
@@ -549,10 +549,13 @@ static void engine_unpause(struct work_struct *work)
 
 /* -------------------------------------------------------------------- worker */
 
+/* Who puts a job on a list wakes the worker after that: a look without the lock will do. */
 static struct cow_job *pop_job(struct cow_engine *e, struct list_head *queue)
 {
 	struct cow_job *job;
 
+	if (list_empty_careful(queue))
+		return NULL;
 	spin_lock_irq(&e->lock);
 	job = list_first_entry_or_null(queue, struct cow_job, node);
 	if (job)
@@ -572,7 +575,7 @@ static void finish_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while (!list_empty_careful(&e->written) && (job = pop_job(e, &e->written))) {
+	while ((job = pop_job(e, &e->written))) {
 		if (!job->keep) {
 			job_give_pages(e, job);
 			if (job->begun)
@@ -691,7 +694,7 @@ static void read_waiting(struct cow_engine *e)
 static bool engine_enter_locked(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->lock);
-	WRITE_ONCE(e->again, e->worker);
+	WRITE_ONCE(e->again, !!e->worker);
 	if (e->worker)
 		return false;
 	WRITE_ONCE(e->worker, current);
@@ -724,6 +727,8 @@ static bool engine_leave(struct cow_engine *e, bool more)
 		WRITE_ONCE(e->worker, NULL);
 	if (again && !more)
 		queue_work(e->wq, &e->work);
+	if (waitqueue_active(&e->round_ended))
+		wake_up(&e->round_ended);
 	spin_unlock_irq(&e->lock);
 	return !again || !more;
 }
@@ -865,34 +870,25 @@ void cow_engine_kick(struct cow_engine *e)
 	engine_wake(e);
 }
 
-/* Is there a worker? *@rounds is how many rounds have ended. */
-static bool engine_is_at_work(struct cow_engine *e, unsigned int *rounds)
+static bool engine_is_at_work(struct cow_engine *e)
 {
 	bool at_work;
 
 	spin_lock_irq(&e->lock);
-	*rounds = e->rounds;
 	at_work = e->worker;
 	spin_unlock_irq(&e->lock);
 	return at_work;
 }
 
-/* The end of a round, or of all of them: nobody is told when a task stops being the worker. */
-static void wait_for_worker(struct cow_engine *e, bool all)
-{
-	unsigned int first, rounds;
-
-	if (!engine_is_at_work(e, &first))
-		return;
-	do {
-		usleep_range(50, 200);
-	} while (engine_is_at_work(e, &rounds) && (all || rounds == first));
-}
-
 void cow_engine_flush(struct cow_engine *e)
 {
+	unsigned int rounds;
+
 	flush_work(&e->work);
-	wait_for_worker(e, false);
+	/* And the round of a task that is the worker. */
+	rounds = READ_ONCE(e->rounds);
+	wait_event(e->round_ended,
+		   !engine_is_at_work(e) || READ_ONCE(e->rounds) != rounds);
 }
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
@@ -980,6 +976,7 @@ struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
 	INIT_WORK(&e->work, engine_work);
 	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
 	spin_lock_init(&e->lock);
+	init_waitqueue_head(&e->round_ended);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->read);
 	INIT_LIST_HEAD(&e->written);
@@ -989,7 +986,8 @@ struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
 void cow_engine_destroy(struct cow_engine *e)
 {
 	cancel_delayed_work_sync(&e->unpause);
-	wait_for_worker(e, true);
+	/* A task that has been the worker holds the lock until it has told. */
+	wait_event(e->round_ended, !engine_is_at_work(e));
 	cancel_work_sync(&e->work);
 	WARN_ON(e->nr_free != e->nr_pages);
 	free_page_blocks(e);

@@ -911,7 +911,7 @@ static int origin_init_resources(struct cow_origin *o)
 				MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
 	if (!o->wq)
 		return -ENOMEM;
-	o->engine = cow_engine_create(o->wq, bdev_rot(o->bdev), cow_pending_work, o);
+	o->engine = cow_engine_create(o->wq, o->rotates, cow_pending_work, o);
 	return PTR_ERR_OR_ZERO(o->engine);
 }
 
@@ -924,6 +924,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 		return NULL;
 	}
 	o->bdev = bdev;
+	o->rotates = bdev_rot(bdev);
 	init_completion(&o->writes_drained);
 	mutex_init(&o->admin);
 	INIT_LIST_HEAD(&o->stores);
@@ -939,7 +940,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	INIT_LIST_HEAD(&o->meta_work);
 	o->nr_absent = absent_count(bdev->bd_dev);
 	INIT_DELAYED_WORK(&o->decide_work, origin_decide_work);
-	cow_pace_init(&o->pace, bdev_rot(bdev));
+	cow_pace_init(&o->pace);
 	if (origin_init_resources(o)) {
 		*error = "Out of memory for an origin";
 		origin_free(o);

@@ -33,9 +33,8 @@ module_param(read_share, uint, 0644);
 MODULE_PARM_DESC(read_share,
 		 "percent of time that reads of snapshots may keep a rotating disk while their origin is written (1 to 100; default 50; 100: no limit)");
 
-void cow_pace_init(struct cow_pace *pace, bool rotates)
+void cow_pace_init(struct cow_pace *pace)
 {
-	pace->rotates = rotates;
 	pace->written = jiffies - WRITTEN_LATELY - 1;
 	INIT_LIST_HEAD(&pace->waiting);
 	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
@@ -51,14 +50,22 @@ static u64 busy_ns(const struct cow_pace *pace, ktime_t now)
 	return pace->busy_ns + (pace->reads ? ktime_to_ns(ktime_sub(now, pace->begun)) : 0);
 }
 
-static bool is_resting(struct cow_pace *pace, ktime_t now)
+static bool is_limited(const struct cow_pace *pace)
 {
-	if (share() == 100 || time_after(jiffies, READ_ONCE(pace->written) + WRITTEN_LATELY)) {
-		pace->rest_until = 0;
-		if (!pace->reads)
-			pace->busy_ns = 0;
-		return false;
-	}
+	return share() < 100 &&
+	       !time_after(jiffies, READ_ONCE(pace->written) + WRITTEN_LATELY);
+}
+
+/* What was read while nobody wrote needs no rest. */
+static void forget_slice(struct cow_pace *pace, ktime_t now)
+{
+	pace->busy_ns = 0;
+	pace->begun = now;
+	pace->rest_until = 0;
+}
+
+static bool is_resting(const struct cow_pace *pace, ktime_t now)
+{
 	return ktime_before(now, pace->rest_until) ||
 	       (pace->reads && busy_ns(pace, now) >= SLICE_NS);
 }
@@ -76,13 +83,16 @@ bool cow_pace_wait(struct cow_bio *cb)
 	struct cow_pace *pace = &o->pace;
 	unsigned long flags;
 	ktime_t now;
-	bool waits;
+	bool waits = false;
 
-	if (!pace->rotates)
+	if (!cb->origin->rotates)
 		return false;
 	now = ktime_get();
 	spin_lock_irqsave(&o->end_lock, flags);
-	waits = is_resting(pace, now);
+	if (!is_limited(pace))
+		forget_slice(pace, now);
+	else
+		waits = is_resting(pace, now);
 	if (waits) {
 		list_add_tail(&cb->node, &pace->waiting);
 		pace->nr_waited++;
@@ -99,7 +109,7 @@ void cow_pace_begin(struct cow_origin *o)
 	struct cow_pace *pace = &o->pace;
 
 	lockdep_assert_held(&o->end_lock);
-	if (pace->rotates && !pace->reads++)
+	if (o->rotates && !pace->reads++)
 		pace->begun = ktime_get();
 }
 
@@ -109,7 +119,7 @@ void cow_pace_end(struct cow_origin *o)
 	ktime_t now;
 
 	lockdep_assert_held(&o->end_lock);
-	if (!pace->rotates)
+	if (!o->rotates)
 		return;
 	now = ktime_get();
 	pace->busy_ns = busy_ns(pace, now);
@@ -117,7 +127,8 @@ void cow_pace_end(struct cow_origin *o)
 	if (--pace->reads)
 		return;
 	if (pace->busy_ns >= SLICE_NS) {
-		u64 rest = div_u64(pace->busy_ns * (100 - share()), share());
+		unsigned int percent = share();
+		u64 rest = div_u64(pace->busy_ns * (100 - percent), percent);
 
 		pace->rest_until = ktime_add_ns(now, rest);
 		pace->busy_ns = 0;

@@ -14,7 +14,7 @@
  *   map->writer         changes of the map of completed exceptions
  *   origin->lock        pending exceptions, parked bios, room, states
  *   origin->end_lock    tracked reads, their rests, what ends of bios move (irqs off)
- *   engine->lock        queues and pages of the copy engine (interrupts off)
+ *   engine->lock        queues, pages, the worker of the copy engine (interrupts off)
  *
  * The map of completed exceptions is read under RCU with no lock at all.
  */
@@ -1016,7 +1016,6 @@ struct cow_around {
 
 /* See dm-cowsnap-pace.c. */
 struct cow_pace {
-	bool rotates;
 	unsigned long written;		/* jiffies when the origin was, last; READ_ONCE */
 	unsigned int reads;		/* under way */
 	u64 busy_ns;			/* some were, in this slice, until @begun */
@@ -1031,6 +1030,7 @@ struct cow_origin {
 	struct list_head node;		/* registry */
 	unsigned int refs;		/* registry_mutex */
 	struct block_device *bdev;
+	bool rotates;			/* what it is on does */
 	struct workqueue_struct *wq;
 	struct cow_engine *engine;
 	mempool_t pending_pool;
@@ -1122,7 +1122,7 @@ void cow_around_limit(struct cow_origin *origin);
  * ---------------------------------------------------------------------------
  */
 
-void cow_pace_init(struct cow_pace *pace, bool rotates);
+void cow_pace_init(struct cow_pace *pace);
 /* Does the read @cb of what is at home have to wait? Then it will be decided again. */
 bool cow_pace_wait(struct cow_bio *cb);
 /* Such a read is under way; it has ended. origin->end_lock held. */
@@ -1137,7 +1137,7 @@ static inline void cow_pace_note_write(struct cow_origin *origin)
 	unsigned long now = jiffies;
 
 	/* A line that all processors look at is written once a tick. */
-	if (pace->rotates && READ_ONCE(pace->written) != now)
+	if (origin->rotates && READ_ONCE(pace->written) != now)
 		WRITE_ONCE(pace->written, now);
 }
 
