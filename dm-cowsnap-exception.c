@@ -1019,8 +1019,8 @@ void cow_map_destroy(struct cow_map *map)
 	mt_for_each(&map->leaves, leaf, index, ULONG_MAX)
 		leaf_free(leaf);
 	/*
-	 * Nobody reads any more; and while readers are thought of, 6.1 spoils a pointer in
-	 * the tree it is about to free if the root is full (mt_clear_meta()).
+	 * No readers are left, so the tree leaves RCU mode first: in that mode 6.1's
+	 * mtree_destroy() spoils the last pointer of a full root and frees the wrong object.
 	 */
 	mt_clear_in_rcu(&map->leaves);
 	mtree_destroy(&map->leaves);

@@ -82,7 +82,7 @@ struct cow_meta {
 	u64 sequence;			/* last commit begun */
 	u64 durable;			/* last commit known durable */
 
-	enum meta_phase phase;		/* by cmpxchg; see meta_set_phase() */
+	enum meta_phase phase;		/* by cmpxchg */
 	wait_queue_head_t wait;		/* phase became META_IDLE */
 	struct list_head work_node;	/* origin->meta_work */
 

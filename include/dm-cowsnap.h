@@ -698,9 +698,9 @@ void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, voi
 bool cow_meta_join(struct cow_pending *pending, struct cow_job *job);
 /* The data of a pending that joined has ended, well or not. Engine's worker. */
 void cow_meta_data_done(struct cow_pending *pending);
-/* The first of a list by cow_meta_kick(), or NULL. origin->end_lock held. */
+/* Take the first off origin->meta_work; NULL if it is empty. origin->end_lock held. */
 struct cow_meta *cow_meta_pop(struct list_head *list);
-/* Off such a list, if it is on one. origin->end_lock held. */
+/* Take @meta off that list, if it is on it. origin->end_lock held. */
 void cow_meta_unlist(struct cow_meta *meta);
 /* Go on with commits. Engine's worker. */
 void cow_meta_work(struct cow_meta *meta);
@@ -784,8 +784,8 @@ int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **
 int cow_verify_init(void);
 void cow_verify_exit(void);
 /*
- * @cb reads copied chunks that begin at @place and is about to be sent there.
- * Returns how many sectors of it, from its start, can be read in one way.
+ * @bio reads copied chunks and is about to be sent to the store. Returns how many of its
+ * sectors, from its start, can be read in one way.
  */
 u64 cow_verify_front(struct cow_store *store, const struct bio *bio);
 /*

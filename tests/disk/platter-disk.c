@@ -131,7 +131,7 @@ static void stop_streaming(struct platter_disk *disk, u64 now)
 	trim_buffer(disk);
 }
 
-/* A read has ended at @end of the media: go on reading. */
+/* A read, @io, has ended: go on reading behind it. */
 static void start_streaming(struct platter_disk *disk, const struct platter_io *io)
 {
 	sector_t end = io->sector + io->sectors;
