@@ -109,19 +109,16 @@ static enum cow_content refuse_content(struct block_device *bdev, const u8 *data
 enum cow_content cow_load_probe(struct block_device *bdev, struct cowsnap_super *super,
 				char **error)
 {
-	/* cow_meta_io() wants a store; all it looks at is the device. */
-	struct cow_store *probe = kzalloc(sizeof(*probe), GFP_KERNEL);
 	u8 *data = kzalloc(PROBE_BYTES, GFP_KERNEL);
 	unsigned int bytes = min_t(u64, PROBE_BYTES, bdev_nr_bytes(bdev));
 	enum cow_content content = COW_CONTENT_FOREIGN;
 	const struct cowsnap_super *found;
 
-	if (!probe || !data) {
+	if (!data) {
 		*error = "Out of memory reading the store";
 		goto free;
 	}
-	probe->bdev = bdev;
-	if (cow_meta_io(probe, REQ_OP_READ | REQ_META, 0, data, bytes)) {
+	if (cow_meta_io(bdev, REQ_OP_READ | REQ_META, 0, data, bytes)) {
 		cow_fail(error, "Cannot read the store %pg: use another device", bdev);
 		goto free;
 	}
@@ -136,7 +133,6 @@ enum cow_content cow_load_probe(struct block_device *bdev, struct cowsnap_super 
 		*super = *found;
 free:
 	kfree(data);
-	kfree(probe);
 	return content;
 }
 
@@ -326,7 +322,7 @@ static int load_segment(struct cow_loader *l, const struct cowsnap_segment *seg,
 	for (block = 0; block < blocks && !r; block += at_once) {
 		u32 nr = min(blocks - block, at_once);
 
-		r = cow_meta_io(l->store, REQ_OP_READ | REQ_META,
+		r = cow_meta_io(l->store->bdev, REQ_OP_READ | REQ_META,
 				cowsnap_block_sector(l->geometry, seg, block), l->buffer,
 				(size_t)nr * bytes);
 		for (i = 0; i < nr && !r; i++)
@@ -359,7 +355,7 @@ static int suspect_is_right(struct cow_loader *l, const struct cow_suspect *s, b
 	struct cow_store *store = l->store;
 	size_t bytes = (size_t)store->chunk_sectors << SECTOR_SHIFT;
 	sector_t sector = cow_chunk_to_sector(store, s->place);
-	int r = cow_meta_io(store, REQ_OP_READ, sector, l->buffer, bytes);
+	int r = cow_meta_io(store->bdev, REQ_OP_READ, sector, l->buffer, bytes);
 
 	if (!r)
 		*right = crc32c(cow_meta_seed(l->meta, sector), l->buffer, bytes) == s->crc;

@@ -287,8 +287,9 @@ static int copy_home(struct cow_merge *m, const struct cow_extent *ext)
 	int r = 0;
 
 	if (cow_kind_has_data(ext->kind))
-		r = cow_meta_io(store, REQ_OP_READ, cow_chunk_to_sector(store, ext->place),
-				m->buffer, nr_sectors << SECTOR_SHIFT);
+		r = cow_meta_io(store->bdev, REQ_OP_READ,
+				cow_chunk_to_sector(store, ext->place), m->buffer,
+				nr_sectors << SECTOR_SHIFT);
 	else
 		memset(m->buffer, 0, nr_sectors << SECTOR_SHIFT);
 	if (!r && ext->kind == COW_COPIED)

@@ -136,19 +136,25 @@ void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, voi
 
 /* ------------------------------------------------------------------------- I/O */
 
+/* Of all stores. The filesystems above may wait for these bios, so not fs_bio_set. */
+static struct bio_set meta_bios;
+
+/* Each caller has one bio at a time, so any reserve will do. */
+#define META_BIOS	4
+
 static struct page *buffer_page(void *at)
 {
 	return is_vmalloc_addr(at) ? vmalloc_to_page(at) : virt_to_page(at);
 }
 
-int cow_meta_io(struct cow_store *store, blk_opf_t opf, sector_t sector, void *buffer,
+int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
 		size_t bytes)
 {
 	int r = 0;
 
 	while (bytes && !r) {
 		unsigned int vecs = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
-		struct bio *bio = bio_alloc(store->bdev, vecs, opf, GFP_NOIO);
+		struct bio *bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &meta_bios);
 
 		bio->bi_iter.bi_sector = sector;
 		while (bytes) {
@@ -308,7 +314,7 @@ static int block_read(struct cow_meta *meta, const struct cowsnap_segment *seg, 
 		return block_read(meta, seg, block, 1);
 	if (!buffer)
 		return -ENOMEM;
-	r = cow_meta_io(meta->store, REQ_OP_READ | REQ_META,
+	r = cow_meta_io(meta->store->bdev, REQ_OP_READ | REQ_META,
 			cowsnap_block_sector(&meta->geometry, seg, block), buffer,
 			(size_t)nr * bytes);
 	for (i = 0; i < nr && !r; i++) {
@@ -814,8 +820,9 @@ static int block_write_now(struct cow_meta *meta, struct cow_block *b)
 
 	if (b->ticket)
 		cow_meta_seal(meta, b->number, b->sector, b->data, sequence, meta->durable);
-	return cow_meta_io(meta->store, REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_PREFLUSH |
-			   REQ_FUA, b->sector, b->data, meta->geometry.block_bytes);
+	return cow_meta_io(meta->store->bdev,
+			   REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_PREFLUSH | REQ_FUA,
+			   b->sector, b->data, meta->geometry.block_bytes);
 }
 
 int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
@@ -978,4 +985,14 @@ void cow_meta_destroy(struct cow_meta *meta)
 		kfree(meta->out[i]);
 	bioset_exit(&meta->bios);
 	kvfree(meta);
+}
+
+int cow_meta_init(void)
+{
+	return bioset_init(&meta_bios, META_BIOS, 0, BIOSET_NEED_BVECS);
+}
+
+void cow_meta_exit(void)
+{
+	bioset_exit(&meta_bios);
 }

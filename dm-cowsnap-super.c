@@ -163,7 +163,7 @@ static int records_write(struct cow_store *store, u64 index, u32 block, blk_opf_
 	if (!data)
 		return -ENOMEM;
 	records_fill(store, index, block, sector, data);
-	r = cow_meta_io(store, REQ_OP_WRITE | REQ_META | REQ_SYNC | flags, sector, data,
+	r = cow_meta_io(store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | flags, sector, data,
 			bytes);
 	kfree(data);
 	return r;
@@ -324,7 +324,7 @@ static int write_empty_run(struct cow_store *store, const struct cowsnap_segment
 			cow_meta_seal(store->meta, from + i,
 				      sector + i * (g->block_bytes >> SECTOR_SHIFT),
 				      data + i * g->block_bytes, 0, 0);
-		r = cow_meta_io(store, REQ_OP_WRITE | REQ_META | REQ_SYNC, sector, data,
+		r = cow_meta_io(store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC, sector, data,
 				(size_t)nr * g->block_bytes);
 		from += nr;
 	}
@@ -537,7 +537,7 @@ int cow_super_read_records(struct cow_store *store, u64 index, u64 place, char *
 	for (block = 0; block < g->chunk_blocks && !r; block++) {
 		sector_t sector = records_sector(store, place, block);
 
-		r = cow_meta_io(store, REQ_OP_READ | REQ_META, sector, data, g->block_bytes);
+		r = cow_meta_io(store->bdev, REQ_OP_READ | REQ_META, sector, data, g->block_bytes);
 		if (r)
 			cow_fail(error, "Store %pg: sector %llu cannot be read (error %d)",
 				 store->bdev, (u64)sector, r);

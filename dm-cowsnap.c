@@ -1240,9 +1240,12 @@ static int __init cowsnap_init(void)
 	r = cow_pending_init();
 	if (r)
 		goto exit_exception;
-	r = cow_verify_init();
+	r = cow_meta_init();
 	if (r)
 		goto exit_pending;
+	r = cow_verify_init();
+	if (r)
+		goto exit_meta;
 	r = cow_claim_register(target_types);
 	if (r)
 		goto exit_verify;
@@ -1255,6 +1258,8 @@ unclaim:
 	cow_claim_unregister();
 exit_verify:
 	cow_verify_exit();
+exit_meta:
+	cow_meta_exit();
 exit_pending:
 	cow_pending_exit();
 exit_exception:
@@ -1268,6 +1273,7 @@ static void __exit cowsnap_exit(void)
 	cow_claim_unregister();
 	cow_absent_exit();
 	cow_verify_exit();
+	cow_meta_exit();
 	cow_pending_exit();
 	cow_exception_exit();
 }

@@ -667,6 +667,8 @@ struct cow_meta_stats {
 	u64 block_writes;		/* bios with table blocks */
 };
 
+int cow_meta_init(void);
+void cow_meta_exit(void);
 /* For a store with these sizes. NULL: no memory. May sleep. */
 struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_bytes);
 void cow_meta_destroy(struct cow_meta *meta);
@@ -682,8 +684,12 @@ void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out
 
 /* The seed for what stands at @sector of the store. Any context. */
 u32 cow_meta_seed(const struct cow_meta *meta, sector_t sector);
-/* Read or write @bytes of kmalloc or vmalloc memory, and wait. */
-int cow_meta_io(struct cow_store *store, blk_opf_t opf, sector_t sector, void *buffer,
+/*
+ * Read or write @bytes of kmalloc or vmalloc memory, and wait. Returns 0 or a negative
+ * errno of the device: it never fails for want of memory. May sleep, but needs no memory
+ * beyond the module's own reserve.
+ */
+int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
 		size_t bytes);
 /* Fill in header and crc of table block @number in @data. */
 void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, void *data,
