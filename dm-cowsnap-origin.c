@@ -43,9 +43,6 @@
 /* A bio larger than this is cut, since it would wait for all of its copies. */
 #define WRITE_MAX_SECTORS	(8U * COW_RUN_SECTORS)
 
-/* How long creating a snapshot waits for writes that the device does not finish. */
-#define DRAIN_TIMEOUT_SECONDS	60
-
 /* A part cut off a bio in a worker, where dm can no longer cut it. */
 struct cow_piece {
 	struct cow_bio cb;
@@ -731,7 +728,7 @@ static int decide(struct cow_bio *cb, struct cow_bio **part)
 	}
 	if (cb->snap)
 		return cow_snap_decide(cb, part);
-	if (unlikely(READ_ONCE(o->merge)))
+	if (unlikely(READ_ONCE(o->merge) || !bio_sectors(cb->bio)))
 		return cow_merge_decide(cb, part);
 	if (bio_data_dir(cb->bio) == READ)
 		return DM_MAPIO_REMAPPED;
@@ -774,16 +771,16 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 		cow_verify_queue(cb);
 		return DM_ENDIO_INCOMPLETE;
 	}
+	/*
+	 * Writes wait for the reads of a live snapshot only, and what others have
+	 * is given back. Of a snapshot that is merged only the gate keeps it here.
+	 */
+	if (cb->snap && bio_data_dir(cb->bio) == READ && !cow_snap_can_be_used(cb))
+		*status = BLK_STS_IOERR;
 	if (cb->gated) {
 		cb->gated = false;
 		percpu_ref_put(&cb->origin->gate);
 	}
-	/*
-	 * Writes wait for the reads of a live snapshot only, and what others have
-	 * is given back.
-	 */
-	if (cb->snap && !cow_snap_can_be_used(cb) && bio_data_dir(cb->bio) == READ)
-		*status = BLK_STS_IOERR;
 	if (cb->carries) {
 		cb->carries->status = *status;
 		cow_pending_finished(cb->carries);
@@ -831,23 +828,28 @@ void cow_origin_thaw(struct cow_origin *o)
 	mod_delayed_work(o->wq, &o->decide_work, 0);
 }
 
-int cow_origin_freeze(struct cow_origin *o)
+int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 {
-	int r;
-
 	lockdep_assert_held(&o->admin);
 	reinit_completion(&o->writes_drained);
 	spin_lock(&o->lock);
 	o->holding = true;
 	spin_unlock(&o->lock);
 	percpu_ref_kill(&o->gate);
-	if (!wait_for_completion_timeout(&o->writes_drained,
-					 DRAIN_TIMEOUT_SECONDS * HZ)) {
-		DMERR("origin %pg: writes under way did not end within %u s",
-		      o->bdev, DRAIN_TIMEOUT_SECONDS);
-		cow_origin_thaw(o);
-		return -ETIMEDOUT;
-	}
+	if (wait_for_completion_timeout(&o->writes_drained, timeout))
+		return 0;
+	DMERR("origin %pg: writes under way did not end within %lu s", o->bdev,
+	      timeout / HZ);
+	cow_origin_thaw(o);
+	return -ETIMEDOUT;
+}
+
+int cow_origin_freeze(struct cow_origin *o)
+{
+	int r = cow_origin_drain(o, COW_DRAIN_JIFFIES);
+
+	if (r)
+		return r;
 	r = blkdev_issue_flush(o->bdev);
 	if (r) {
 		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);

@@ -415,11 +415,10 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 	} while (r == -EAGAIN);
 	if (r == -ENOMEM)
 		return snap_defer(*part ?: cb, part);
-	if (r == -ENOSPC && cb->via_merge) {
+	if (r == -ENOSPC)
 		*part = cb;
-		cow_merge_park(cb);
+	if (r == -ENOSPC && cb->via_merge && cow_merge_park(cb))
 		return DM_MAPIO_SUBMITTED;
-	}
 	if (r == -ENOSPC)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	return r;
