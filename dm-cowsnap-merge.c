@@ -203,12 +203,9 @@ static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio 
 	*part = cow_bio_front(cb, sectors);
 	if (*part != cb) {
 		percpu_ref_put(&o->gate);
-		if (*part) {
-			cow_bio_run(*part);
-		} else {
-			*part = cb;
-			cow_bio_defer(cb);
-		}
+		if (!*part)
+			return cow_bio_hand_over(cb, part);
+		cow_bio_run(*part);
 		return DM_MAPIO_SUBMITTED;
 	}
 	if (where == SNAPSHOT)
@@ -237,9 +234,8 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 	struct cow_origin *o = cb->origin;
 	struct cow_merge *m;
 
-	while (!percpu_ref_tryget_live(&o->gate))
-		if (cow_origin_hold(cb))
-			return DM_MAPIO_SUBMITTED;
+	if (!cow_origin_enter(cb))
+		return DM_MAPIO_SUBMITTED;
 	m = READ_ONCE(o->merge);
 	if (m && !bio_sectors(cb->bio))
 		return flush_store(m, cb);

@@ -330,6 +330,8 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->check = false;
 	cb->via_merge = false;
 	cb->merging = false;
+	cb->piece = false;
+	cb->left.bi_size = 0;
 	cb->carries = NULL;
 	bio->bi_iter.bi_sector = dm_target_offset(ti, bio->bi_iter.bi_sector);
 	return cb;

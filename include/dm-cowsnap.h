@@ -1005,6 +1005,9 @@ struct cow_bio {
 	/* A read to be verified: what is read, and from which chunk of the store. */
 	struct bvec_iter iter;
 	u64 place;
+	struct cow_bio *rest;		/* of a bio that was cut: the piece that is left */
+	struct bvec_iter left;		/* what is served after this, if its size is not 0 */
+	struct work_struct work;	/* set up when it is queued */
 	enum cow_discard discard;	/* as the table has it */
 	bool passdown;			/* a snapshot's discard goes on to the origin */
 	bool in_map;			/* dm may still cut it */
@@ -1013,6 +1016,7 @@ struct cow_bio {
 	bool check;			/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
+	bool piece;			/* of a bio that was cut in a worker */
 };
 
 /* Somebody who writes one chunk after the other. Sectors; see dm-cowsnap-ahead.c. */
@@ -1223,17 +1227,23 @@ int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part);
 /* Is the snapshot of @cb in a state to be read and written? Any context. */
 bool cow_snap_can_be_used(const struct cow_bio *cb);
 
-/* With the gate shut: wait for it. False if it has just opened. Context: process. */
-bool cow_origin_hold(struct cow_bio *cb);
-/* Take a bio that has waited all the way, in parts if need be. Worker. */
+/*
+ * Hold the gate open; the caller has a reference of it. False if it is shut: @cb waits for
+ * it and will be decided again. Context: process.
+ */
+bool cow_origin_enter(struct cow_bio *cb);
+/* Take a bio that has waited all the way, in pieces if need be. Worker. */
 void cow_bio_run(struct cow_bio *cb);
 /* No memory: decide again when some is free. Context: process. */
 void cow_bio_defer(struct cow_bio *cb);
+/* Have a worker take @cb. Sets @part to it, returns DM_MAPIO_SUBMITTED. Any context. */
+int cow_bio_hand_over(struct cow_bio *cb, struct cow_bio **part);
 /* End a bio that goes nowhere. Returns DM_MAPIO_SUBMITTED. */
 int cow_bio_finish(struct cow_bio *cb, blk_status_t status);
 /*
- * The first @nr_sectors of a bio: all of it, or what dm or a piece makes of it.
- * The caller goes on with the rest if what comes back is not @cb. NULL: no memory.
+ * The first @nr_sectors of a bio: all of it, or what dm or a piece makes of it. The
+ * caller goes on with what comes back, and leaves the rest alone if that is not @cb.
+ * NULL, in map only: it must not wait, so it is not cut: cow_bio_hand_over().
  */
 struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors);
 /* Most chunks that one pending of @store may have. Any context. */
