@@ -12,11 +12,13 @@
 
 /* ---- superblocks ---- */
 
-static const char *copy_trouble(enum copy_state state)
+static const char *copy_trouble(const struct super_copy *copy)
 {
-	switch (state) {
+	switch (copy->state) {
 	case COPY_BAD:
 		return "wrong magic or checksum";
+	case COPY_UNREADABLE:
+		return "cannot be read";
 	case COPY_NOT_SANE:
 		return "sizes that cannot be";
 	case COPY_OTHER:
@@ -25,7 +27,7 @@ static const char *copy_trouble(enum copy_state state)
 	case COPY_OLD:
 		break;
 	}
-	return NULL;
+	return copy->mended ? "one bit is wrong" : NULL;
 }
 
 static void check_copies(struct store *s, struct report *r)
@@ -34,11 +36,45 @@ static void check_copies(struct store *s, struct report *r)
 	int copy;
 
 	for (copy = 0; copy < 2; copy++) {
-		trouble = copy_trouble(s->copy[copy].state);
+		trouble = copy_trouble(&s->copy[copy]);
 		if (trouble)
 			report(r, "superblock %c (sector %" PRIu64 "): %s; %s", 'A' + copy,
 			       store_super_sector(s, copy), trouble, REPAIR);
 	}
+}
+
+/* What the kernel refuses, or what costs safety, whatever stands on the device. */
+static void check_device(struct store *s, struct report *r)
+{
+	const struct io *io = s->io;
+	u32 block = s->geo.block_bytes;
+
+	if (io->logical_bytes > block)
+		report(r, "the device has logical blocks of %u bytes, the store writes %u; "
+		       "copy the store as it is (dd) to a device with blocks of %u bytes or less",
+		       io->logical_bytes, block, block);
+	if (s->nr_chunks >= 1ULL << COWSNAP_CHUNK_BITS)
+		report(r, "the device has %" PRIu64
+		       " chunks, the kernel takes less than 2^%u; make it shorter", s->nr_chunks,
+		       COWSNAP_CHUNK_BITS);
+	if (io->offset_bytes && io->physical_bytes > io->logical_bytes)
+		report_note(r, "note: the device does not start with a physical block of %u bytes: "
+			    "a power cut while one block is written can damage another; "
+			    "let the partition start at a multiple of %u bytes",
+			    io->physical_bytes, io->physical_bytes);
+	else if (io->physical_bytes > block && io->physical_bytes <= COWSNAP_MAX_BLOCK_BYTES)
+		report_note(r, "note: the device has physical blocks of %u bytes, the store writes %u: "
+			    "a power cut while one is written can damage another; make the store "
+			    "anew on this device", io->physical_bytes, block);
+}
+
+static void check_features(struct store *s, struct report *r)
+{
+	u64 unknown = le64toh(s->super.ro_compat) & ~COWSNAP_RO_COMPAT_KNOWN;
+
+	if (unknown)
+		report(r, "superblock: features %#" PRIx64 " are unknown here, so the kernel opens "
+		       "the store only if the device is read-only; use a newer version", unknown);
 }
 
 static void check_lengths(struct store *s, struct report *r)
@@ -58,12 +94,15 @@ static void check_lengths(struct store *s, struct report *r)
 
 static void check_sequences(struct store *s, struct report *r)
 {
-	if (s->sequence > SEQUENCE_MAX)
-		report(r, "a commit has the number %" PRIu64 ", which cannot be; %s",
-		       s->sequence, REPAIR);
-	if (s->super_sequence > SEQUENCE_MAX)
+	if (s->durable >= SEQUENCE_LIMIT)
+		report(r, "superblock: commit %" PRIu64 " is called durable, which cannot be; %s",
+		       s->durable, REPAIR);
+	if (s->super_sequence >= SEQUENCE_LIMIT)
 		report(r, "superblock: its sequence is %" PRIu64 ", which cannot be; %s",
 		       s->super_sequence, REPAIR);
+	if (s->bad_epoch)
+		report(r, "superblock: epoch %" PRIu64 " cannot be, the last one is %u; %s",
+		       (u64)le64toh(s->super.epoch), COWSNAP_MAX_EPOCH, REPAIR);
 }
 
 static void check_merge(struct store *s, struct report *r)
@@ -106,23 +145,68 @@ bool next_bad_blocks(const struct store *s, u64 *nr, u64 *end)
 	return *nr < limit;
 }
 
-static void check_blocks(struct store *s, struct report *r)
+/* Of one sort of damage, does this one get a line? All are counted. */
+static bool gets_line(struct report *r, unsigned long *seen)
 {
+	if (++*seen <= REPORT_FIRST)
+		return true;
+	r->lines++;
+	return false;
+}
+
+static void say_rest(struct report *r, unsigned long seen, const char *what)
+{
+	if (seen > REPORT_FIRST)
+		report_note(r, "and %lu more %s", seen - REPORT_FIRST, what);
+}
+
+static const char *block_trouble(u8 marks)
+{
+	return marks & BLOCK_UNREADABLE ? "cannot be read" : "wrong checksum, or impossible";
+}
+
+/* Those side by side with the same trouble as @nr: where they end. */
+static u64 end_of_alike(const struct store *s, u64 nr, u64 end)
+{
+	u8 marks = s->block[nr].marks;
+
+	while (nr < end && s->block[nr].marks == marks)
+		nr++;
+	return nr;
+}
+
+static void check_bad_blocks(struct store *s, struct report *r)
+{
+	unsigned long seen = 0;
 	u64 nr = 0, end;
 
 	for (; next_bad_blocks(s, &nr, &end); nr = end) {
+		end = end_of_alike(s, nr, end);
+		if (!gets_line(r, &seen))
+			continue;
 		if (end == nr + 1)
-			report(r, "table block %" PRIu64 " (sector %" PRIu64
-			       "): wrong checksum; %s", nr, store_block_sector(s, nr), GIVES_UP);
+			report(r, "table block %" PRIu64 " (sector %" PRIu64 "): %s; %s", nr,
+			       store_block_sector(s, nr), block_trouble(s->block[nr].marks),
+			       GIVES_UP);
 		else
 			report(r, "table blocks %" PRIu64 " to %" PRIu64 " (from sector %" PRIu64
-			       "): wrong checksum; %s", nr, end - 1, store_block_sector(s, nr),
-			       GIVES_UP);
+			       "): %s; %s", nr, end - 1, store_block_sector(s, nr),
+			       block_trouble(s->block[nr].marks), GIVES_UP);
 	}
+	say_rest(r, seen, "runs of damaged table blocks");
+}
+
+static void check_blocks(struct store *s, struct report *r)
+{
+	unsigned long seen = 0;
+	u64 nr;
+
+	check_bad_blocks(s, r);
 	for (nr = 0; nr < s->nr_read; nr++)
-		if (s->block[nr].marks & BLOCK_MENDED)
+		if (s->block[nr].marks & BLOCK_MENDED && gets_line(r, &seen))
 			report(r, "table block %" PRIu64 " (sector %" PRIu64
 			       "): one bit is wrong; %s", nr, store_block_sector(s, nr), REPAIR);
+	say_rest(r, seen, "table blocks with a wrong bit");
 }
 
 /* ---- records ---- */
@@ -147,27 +231,35 @@ static void check_record(const struct record *rec, struct report *r)
 		       " of another one; %s", rec->number, rec->id, rec->epoch, REPAIR);
 }
 
-static void check_records_chunk(struct store *s, const struct records_chunk *c,
+static void check_records_block(struct store *s, const struct records_chunk *c, u32 block,
 				struct report *r)
 {
-	u64 sector = chunk_sector(s, c->place);
-	u32 i;
+	u64 sector = chunk_sector(s, c->place) + (u64)block * s->geo.block_bytes / 512;
+	u8 marks = c->marks[block];
 
-	for (i = 0; i < s->geo.chunk_blocks; i++)
-		if (c->bad[i])
-			report(r, "block %u of records chunk %" PRIu64 " (sector %" PRIu64
-			       "): wrong checksum; cowsnap repair forgets the snapshots in it",
-			       i, c->number, sector + (u64)i * s->geo.block_bytes / 512);
+	if (marks & BLOCK_BAD)
+		report(r, "block %u of records chunk %" PRIu64 " (sector %" PRIu64 "): %s; "
+		       "cowsnap repair forgets the snapshots in it", block, c->number, sector,
+		       block_trouble(marks));
+	else if (marks & BLOCK_MENDED)
+		report(r, "block %u of records chunk %" PRIu64 " (sector %" PRIu64
+		       "): one bit is wrong; %s", block, c->number, sector, REPAIR);
 }
 
 static void check_records(struct store *s, struct report *r)
 {
+	unsigned long seen = 0;
 	size_t i;
+	u32 block;
 
 	for (i = 0; i < s->nr_records; i++)
 		check_record(&s->record[i], r);
 	for (i = 0; i < s->nr_records_chunks; i++)
-		check_records_chunk(s, &s->records[i], r);
+		for (block = 0; block < s->geo.chunk_blocks; block++)
+			if (s->records[i].marks[block] & (BLOCK_BAD | BLOCK_MENDED) &&
+			    gets_line(r, &seen))
+				check_records_block(s, &s->records[i], block, r);
+	say_rest(r, seen, "damaged blocks of records");
 }
 
 /* ---- exceptions ---- */
@@ -216,16 +308,23 @@ static void check_exception(struct store *s, const struct entry *e, struct repor
 		report(r, "%s chunk %" PRIu64 " of snapshots %s: two slots, one for sector %"
 		       PRIu64 "; %s", kind, e->chunk, names, sector, REPAIR);
 	if (e->marks & ENTRY_BAD_DATA)
-		report(r, "%s chunk %" PRIu64 " of snapshots %s (sector %" PRIu64
-		       "): wrong checksum; reads of it fail, cowsnap repair --invalidate gives the snapshots up",
-		       kind, e->chunk, names, sector);
+		report(r, "%s chunk %" PRIu64 " of snapshots %s (sector %" PRIu64 "): %s; reads of "
+		       "it fail, cowsnap repair --invalidate gives the snapshots up", kind,
+		       e->chunk, names, sector, e->marks & ENTRY_UNREADABLE ?
+		       "cannot be read" : "wrong checksum");
 }
 
 /* Slots that belong to no chunk of the origin, by their place. */
-static void check_other(const struct entry *e, struct report *r)
+static void check_other(struct store *s, const struct entry *e, struct report *r)
 {
-	if (e->marks & ENTRY_DROPPED)
+	if (e->marks & ENTRY_DOUBTED) {
+		if (e->marks & ENTRY_UNREADABLE)
+			report(r, "chunk %" PRIu64 " (sector %" PRIu64 ") of a commit not known to "
+			       "have ended: cannot be read; the kernel asks the origin whether it "
+			       "was written, cowsnap repair --invalidate gives the snapshots up",
+			       e->chunk, chunk_sector(s, e->place));
 		return;
+	}
 	if (e->marks & ENTRY_BAD_KIND)
 		report(r, "slot of chunk %" PRIu64 " of the store: kind %u is unknown; %s",
 		       e->place, e->kind, GIVES_UP);
@@ -243,12 +342,48 @@ static void check_other(const struct entry *e, struct report *r)
 		       e->chunk, REPAIR);
 }
 
-void check_store(struct store *s, struct report *r)
+static void check_others(struct store *s, struct report *r)
 {
-	const u16 trouble = ENTRY_BAD_EPOCH | ENTRY_BAD_CHUNK | ENTRY_BEYOND | ENTRY_TWICE |
-			    ENTRY_BAD_DATA;
+	const u16 trouble = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_TWICE | ENTRY_BEYOND |
+			    ENTRY_UNREADABLE;
+	unsigned long seen = 0;
+	const struct entry *e;
 	size_t i;
 
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (e->kind != COWSNAP_SLOT_RECORDS && !(e->marks & ENTRY_BAD_KIND) &&
+		    (e->marks & (ENTRY_DOUBTED | ENTRY_UNREADABLE)) !=
+		    (ENTRY_DOUBTED | ENTRY_UNREADABLE))
+			continue;
+		if (e->marks & trouble && gets_line(r, &seen))
+			check_other(s, e, r);
+	}
+	say_rest(r, seen, "slots like these");
+}
+
+static void check_exceptions(struct store *s, struct report *r)
+{
+	const u16 nonsense = ENTRY_BAD_EPOCH | ENTRY_BAD_CHUNK | ENTRY_BEYOND;
+	const u16 trouble = ENTRY_TWICE | ENTRY_BAD_DATA;
+	unsigned long seen = 0;
+	const struct entry *e;
+	size_t i;
+
+	for (i = 0; i < s->nr_order; i++) {
+		e = &s->entry[s->order[i]];
+		if (!(e->marks & nonsense) && (!(e->marks & trouble) || e->marks & ENTRY_DEAD))
+			continue;
+		if (gets_line(r, &seen))
+			check_exception(s, e, r);
+	}
+	say_rest(r, seen, "damaged chunks");
+}
+
+void check_store(struct store *s, struct report *r)
+{
+	check_device(s, r);
+	check_features(s, r);
 	check_copies(s, r);
 	check_lengths(s, r);
 	check_sequences(s, r);
@@ -256,11 +391,8 @@ void check_store(struct store *s, struct report *r)
 	check_options(s, r);
 	check_blocks(s, r);
 	check_records(s, r);
-	for (i = 0; i < s->nr_entries; i++)
-		check_other(&s->entry[i], r);
-	for (i = 0; i < s->nr_order; i++)
-		if (s->entry[s->order[i]].marks & trouble)
-			check_exception(s, &s->entry[s->order[i]], r);
+	check_others(s, r);
+	check_exceptions(s, r);
 }
 
 void count_totals(const struct store *s, struct totals *t)
@@ -274,7 +406,7 @@ void count_totals(const struct store *s, struct totals *t)
 	for (i = 0; i < s->nr_read; i++)
 		t->unsure += !!(s->block[i].marks & BLOCK_UNSURE);
 	for (i = 0; i < s->nr_entries; i++)
-		t->dropped += !!(s->entry[i].marks & ENTRY_DROPPED);
+		t->doubted += !!(s->entry[i].marks & ENTRY_DOUBTED);
 	for (i = 0; i < s->nr_order; i++) {
 		e = &s->entry[s->order[i]];
 		t->dead += !!(e->marks & ENTRY_DEAD);

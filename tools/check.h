@@ -11,7 +11,7 @@ struct totals {
 	size_t live;		/* snapshots */
 	size_t exceptions;	/* that a live snapshot has */
 	size_t dead;
-	size_t dropped;		/* of an unfinished commit */
+	size_t doubted;		/* of a commit not known to have ended, not there */
 	size_t unsure;		/* table blocks of one */
 	size_t bad_data;
 };

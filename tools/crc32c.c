@@ -58,3 +58,26 @@ uint32_t crc32c_seed(const uint8_t uuid[16], uint64_t sector)
 
 	return crc32c(crc32c(~0U, uuid, 16), &place, sizeof(place));
 }
+
+/* The crc of what differs in one bit differs by a value that says which one. */
+bool crc32c_mend(uint8_t *data, size_t len, uint32_t difference)
+{
+	const uint8_t zero = 0;
+	uint32_t value[8];
+	int bit;
+
+	if (difference && !(difference & (difference - 1)))
+		return true;
+	for (bit = 0; bit < 8; bit++)
+		value[bit] = crc32c(0, &(const uint8_t){ 1U << bit }, 1);
+	while (len--) {
+		for (bit = 0; bit < 8; bit++) {
+			if (value[bit] == difference) {
+				data[len] ^= 1U << bit;
+				return true;
+			}
+			value[bit] = crc32c(value[bit], &zero, 1);
+		}
+	}
+	return false;
+}

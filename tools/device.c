@@ -7,6 +7,7 @@
 #include <linux/fs.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -15,9 +16,17 @@
 
 #include "device.h"
 
-static int file_of(struct io *io)
+/* What one direct read or write may cover. */
+#define BOUNCE_BYTES	(1U << 20)
+
+static struct device *device_of(struct io *io)
 {
-	return ((struct device *)((char *)io - offsetof(struct device, io)))->fd;
+	return (struct device *)((char *)io - offsetof(struct device, io));
+}
+
+static bool may_repeat(ssize_t n)
+{
+	return n < 0 && errno == EINTR;
 }
 
 static int file_read(struct io *io, uint64_t offset, void *data, size_t len)
@@ -26,8 +35,8 @@ static int file_read(struct io *io, uint64_t offset, void *data, size_t len)
 	ssize_t n;
 
 	while (len) {
-		n = pread(file_of(io), at, len, offset);
-		if (n < 0 && errno == EINTR)
+		n = pread(device_of(io)->fd, at, len, offset);
+		if (may_repeat(n))
 			continue;
 		if (n <= 0)
 			return -1;
@@ -44,8 +53,8 @@ static int file_write(struct io *io, uint64_t offset, const void *data, size_t l
 	ssize_t n;
 
 	while (len) {
-		n = pwrite(file_of(io), at, len, offset);
-		if (n < 0 && errno == EINTR)
+		n = pwrite(device_of(io)->fd, at, len, offset);
+		if (may_repeat(n))
 			continue;
 		if (n <= 0)
 			return -1;
@@ -58,7 +67,64 @@ static int file_write(struct io *io, uint64_t offset, const void *data, size_t l
 
 static int file_sync(struct io *io)
 {
-	return fsync(file_of(io));
+	return fsync(device_of(io)->fd);
+}
+
+/*
+ * A block device is read and written past the page cache: what is read stands on the
+ * device now, a sector that cannot be read costs no neighbour, and a write reads nothing.
+ */
+static int direct_span(struct device *dev, bool write, uint64_t start, size_t len)
+{
+	ssize_t n;
+
+	do {
+		n = write ? pwrite(dev->direct, dev->bounce, len, start) :
+		    pread(dev->direct, dev->bounce, len, start);
+	} while (may_repeat(n));
+	return n == (ssize_t)len ? 0 : -1;
+}
+
+static int direct_read(struct io *io, uint64_t offset, void *data, size_t len)
+{
+	struct device *dev = device_of(io);
+	uint32_t unit = io->logical_bytes;
+	char *at = data;
+
+	while (len) {
+		size_t skip = offset % unit, n = BOUNCE_BYTES - skip;
+
+		if (n > len)
+			n = len;
+		if (direct_span(dev, false, offset - skip, (skip + n + unit - 1) / unit * unit))
+			return -1;
+		memcpy(at, dev->bounce + skip, n);
+		at += n;
+		offset += n;
+		len -= n;
+	}
+	return 0;
+}
+
+static int direct_write(struct io *io, uint64_t offset, const void *data, size_t len)
+{
+	struct device *dev = device_of(io);
+	const char *at = data;
+
+	/* A part of a logical block: the page cache has to read the rest of it. */
+	if (offset % io->logical_bytes || len % io->logical_bytes)
+		return file_write(io, offset, data, len);
+	while (len) {
+		size_t n = len < BOUNCE_BYTES ? len : BOUNCE_BYTES;
+
+		memcpy(dev->bounce, at, n);
+		if (direct_span(dev, true, offset, n))
+			return -1;
+		at += n;
+		offset += n;
+		len -= n;
+	}
+	return 0;
 }
 
 static int fail(struct device *dev, const char *text)
@@ -141,22 +207,45 @@ static int open_file(struct device *dev, const struct stat *file, bool write)
 	return check_loops(dev, file, write);
 }
 
-static int set_length(struct device *dev, bool write)
+static int open_disk(struct device *dev, const char *path, bool write)
+{
+	int logical = 0;
+	unsigned int physical = 0;
+
+	if (ioctl(dev->fd, BLKGETSIZE64, &dev->io.bytes) || ioctl(dev->fd, BLKSSZGET, &logical))
+		return fail_errno(dev);
+	/* Nobody needs these two to read a store. */
+	ioctl(dev->fd, BLKPBSZGET, &physical);
+	ioctl(dev->fd, BLKALIGNOFF, &dev->io.offset_bytes);
+	dev->io.logical_bytes = logical;
+	dev->io.physical_bytes = physical;
+	/* What the cache has of it may be older than what a mapped device wrote. */
+	ioctl(dev->fd, BLKFLSBUF);
+	dev->direct = open(path, (write ? O_RDWR : O_RDONLY) | O_DIRECT | O_CLOEXEC);
+	if (dev->direct < 0 || logical <= 0 || BOUNCE_BYTES % logical)
+		return 0;
+	if (posix_memalign((void **)&dev->bounce, BOUNCE_BYTES, BOUNCE_BYTES))
+		return fail(dev, "out of memory");
+	dev->io.read = direct_read;
+	dev->io.write = direct_write;
+	return 0;
+}
+
+static int open_content(struct device *dev, const char *path, bool write)
 {
 	struct stat st;
+	int r = 0;
 
 	if (fstat(dev->fd, &st))
 		return fail_errno(dev);
-	if (S_ISREG(st.st_mode)) {
-		if (open_file(dev, &st, write))
-			return -1;
-	} else if (!S_ISBLK(st.st_mode)) {
+	if (S_ISREG(st.st_mode))
+		r = open_file(dev, &st, write);
+	else if (S_ISBLK(st.st_mode))
+		r = open_disk(dev, path, write);
+	else
 		return fail(dev, "neither a block device nor a file");
-	} else if (ioctl(dev->fd, BLKGETSIZE64, &dev->io.bytes)) {
-		return fail_errno(dev);
-	}
 	dev->io.bytes &= ~511ULL;
-	return 0;
+	return r;
 }
 
 int device_open(struct device *dev, const char *path, bool write)
@@ -167,6 +256,7 @@ int device_open(struct device *dev, const char *path, bool write)
 	memset(dev, 0, sizeof(*dev));
 	dev->fd = -1;
 	dev->loop = -1;
+	dev->direct = -1;
 	dev->io.read = file_read;
 	dev->io.write = file_write;
 	dev->io.sync = file_sync;
@@ -178,7 +268,7 @@ int device_open(struct device *dev, const char *path, bool write)
 	dev->fd = open(path, flags);
 	if (dev->fd < 0)
 		return fail_errno(dev);
-	if (set_length(dev, write)) {
+	if (open_content(dev, path, write)) {
 		device_close(dev);
 		return -1;
 	}
@@ -191,8 +281,13 @@ void device_close(struct device *dev)
 		close(dev->fd);
 	if (dev->loop >= 0)
 		close(dev->loop);
+	if (dev->direct >= 0)
+		close(dev->direct);
+	free(dev->bounce);
+	dev->bounce = NULL;
 	dev->fd = -1;
 	dev->loop = -1;
+	dev->direct = -1;
 }
 
 const char *device_content(struct device *dev, char *text, size_t len)

@@ -11,6 +11,8 @@ struct device {
 	struct io io;
 	int fd;
 	int loop;		/* loop device on the file, or -1 */
+	int direct;		/* the block device past the page cache, or -1 */
+	char *bounce;		/* aligned, for ->direct */
 	char error[160];
 };
 

@@ -183,6 +183,7 @@ static size_t run_length(const struct store *s, size_t at)
 	for (n = 1; n < DUMP_RUN && at + n < s->nr_order; n++) {
 		e = &s->entry[s->order[at + n]];
 		if (!valid(e) || e->kind != first->kind || e->epoch != first->epoch ||
+		    exception_is_unsure(s, e) != exception_is_unsure(s, first) ||
 		    e->chunk != first->chunk + n || e->place != first->place + n)
 			break;
 	}
@@ -201,12 +202,38 @@ static void dump_run(struct writer *w, const struct store *s, size_t at, size_t 
 	put_field(w, "chunk", e->chunk);
 	put_field(w, "count", count);
 	put_field(w, "place", e->place);
+	if (exception_is_unsure(s, e))
+		put_field(w, "fresh", 1);
 	if (exception_has_crc(e)) {
 		for (i = 0; i < count; i++)
 			snprintf(crcs + i * 8, 9, "%08x", s->entry[s->order[at + i]].crc);
 		put_word(w, "crc", crcs);
 	}
 	end_item(w);
+}
+
+/* Those of an unfinished commit that only the kernel can judge, one by one. */
+static void dump_doubted(struct writer *w, const struct store *s)
+{
+	const struct entry *e;
+	char crc[9];
+	size_t i;
+
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (!(e->marks & ENTRY_DOUBTED) || e->epoch > s->epoch)
+			continue;
+		snprintf(crc, sizeof(crc), "%08x", e->crc);
+		begin_item(w, "exception");
+		put_word(w, "kind", kind_name(e->kind));
+		put_field(w, "epoch", e->epoch);
+		put_field(w, "chunk", e->chunk);
+		put_field(w, "count", 1);
+		put_field(w, "place", e->place);
+		put_field(w, "fresh", 1);
+		put_word(w, "crc", crc);
+		end_item(w);
+	}
 }
 
 static void dump_exceptions(struct writer *w, const struct store *s)
@@ -221,6 +248,7 @@ static void dump_exceptions(struct writer *w, const struct store *s)
 		count = run_length(s, i);
 		dump_run(w, s, i, count);
 	}
+	dump_doubted(w, s);
 	end_list(w);
 }
 

@@ -11,7 +11,8 @@
  *	records number 0 place 17
  *	exception kind copied epoch 4 chunk 100 count 2 place 40 crc 0011223344556677
  *
- * with the crcs of a run written one after the other, without space. In JSON it is
+ * with the crcs of a run written one after the other, without space; "fresh 1" marks what
+ * belongs to a commit not known to have ended. In JSON it is
  * one object, with "snapshots", "records" and "exceptions" as lists of objects.
  */
 #ifndef COWSNAP_TOOLS_DUMP_H
@@ -33,6 +34,7 @@ int dump_store(const struct store *s, FILE *out, bool json);
 struct dump {
 	struct store s;
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
+	bool outdated;		/* the store is newer: no snapshot of the dump is live in it */
 	bool seen_head;
 	char error[160];
 };

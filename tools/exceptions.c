@@ -52,18 +52,28 @@ bool epochs_live(const struct store *s, u64 older, u64 epoch)
 
 /* ---- data ---- */
 
-static bool data_right(struct store *s, const struct entry *e, u8 *buffer)
+static bool has_data(const struct entry *e)
+{
+	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE;
+}
+
+/* ENTRY_VERIFIED or ENTRY_BAD_DATA, with the reason. What has no crc can still be unreadable. */
+static u16 judge_data(struct store *s, const struct entry *e, u8 *buffer)
 {
 	u64 sector = chunk_sector(s, e->place);
 	size_t len = (size_t)s->geo.chunk_sectors * SECTOR;
 
-	return !io_read(s->io, sector * SECTOR, buffer, len) &&
-	       crc32c(crc32c_seed(s->super.uuid, sector), buffer, len) == e->crc;
+	if (io_read(s->io, sector * SECTOR, buffer, len))
+		return ENTRY_BAD_DATA | ENTRY_UNREADABLE;
+	if (exception_has_crc(e) &&
+	    crc32c(crc32c_seed(s->super.uuid, sector), buffer, len) != e->crc)
+		return ENTRY_BAD_DATA;
+	return ENTRY_VERIFIED;
 }
 
 int exceptions_verify(struct store *s)
 {
-	const u16 skip = ENTRY_DROPPED | ENTRY_DEAD | ENTRY_BEYOND | ENTRY_VERIFIED;
+	const u16 skip = ENTRY_DOUBTED | ENTRY_DEAD | ENTRY_BEYOND | ENTRY_VERIFIED;
 	u8 *buffer = malloc((size_t)s->geo.chunk_sectors * SECTOR);
 	struct entry *e;
 	size_t i;
@@ -72,9 +82,8 @@ int exceptions_verify(struct store *s)
 		return -1;
 	for (i = 0; i < s->nr_entries; i++) {
 		e = &s->entry[i];
-		if (!exception_has_crc(e) || e->marks & skip)
-			continue;
-		e->marks |= data_right(s, e, buffer) ? ENTRY_VERIFIED : ENTRY_BAD_DATA;
+		if (has_data(e) && !(e->marks & skip))
+			e->marks |= judge_data(s, e, buffer);
 	}
 	free(buffer);
 	return 0;
@@ -82,42 +91,41 @@ int exceptions_verify(struct store *s)
 
 /* ---- the commit that was under way ---- */
 
-static bool records_whole(struct store *s, const struct entry *e)
-{
-	u8 data[COWSNAP_MAX_BLOCK_BYTES];
-	u32 i;
-
-	for (i = 0; i < s->geo.chunk_blocks; i++)
-		if (!records_read_block(s, e->place, i, data))
-			return false;
-	return true;
-}
-
+/*
+ * Where the data of a fresh slot is not there, the commit had not ended, and the origin
+ * still has that data; or it had, and the data was lost since. Only the kernel can tell, by
+ * the origin: nothing here may write such a slot as one to be believed, or free it.
+ */
 static void judge_fresh(struct store *s, struct entry *e, u8 *buffer)
 {
+	u16 found;
+
 	/* A slot that cannot be is no commit's. */
-	if (e->marks & (ENTRY_BEYOND | ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH))
+	if (e->marks & (ENTRY_BEYOND | ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH) ||
+	    !exception_has_crc(e))
 		return;
-	if (e->kind == COWSNAP_SLOT_RECORDS && !records_whole(s, e))
-		e->marks |= ENTRY_DROPPED;
-	else if (exception_has_crc(e))
-		e->marks |= data_right(s, e, buffer) ? ENTRY_VERIFIED : ENTRY_DROPPED;
+	found = judge_data(s, e, buffer);
+	e->marks |= found & ENTRY_VERIFIED ? found :
+		    ENTRY_DOUBTED | (found & ENTRY_UNREADABLE);
 }
 
-int exceptions_drop_unfinished(struct store *s)
+bool exception_is_unsure(const struct store *s, const struct entry *e)
+{
+	u64 nr = store_block_of(s, e->place);
+
+	return e->marks & ENTRY_FRESH && nr < s->nr_read && s->block[nr].marks & BLOCK_UNSURE;
+}
+
+int exceptions_doubt(struct store *s)
 {
 	u8 *buffer = malloc((size_t)s->geo.chunk_sectors * SECTOR);
-	struct entry *e;
 	size_t i;
 
 	if (!buffer)
 		return -1;
-	for (i = 0; i < s->nr_entries; i++) {
-		e = &s->entry[i];
-		if (e->marks & ENTRY_FRESH &&
-		    s->block[store_block_of(s, e->place)].marks & BLOCK_UNSURE)
-			judge_fresh(s, e, buffer);
-	}
+	for (i = 0; i < s->nr_entries; i++)
+		if (exception_is_unsure(s, &s->entry[i]))
+			judge_fresh(s, &s->entry[i], buffer);
 	free(buffer);
 	return 0;
 }
@@ -149,7 +157,7 @@ static bool same_sort(const struct entry *x, const struct entry *y)
 
 static bool counts(const struct entry *e)
 {
-	return !(e->marks & (ENTRY_DROPPED | ENTRY_BAD_KIND)) &&
+	return !(e->marks & (ENTRY_DOUBTED | ENTRY_BAD_KIND)) &&
 	       e->kind != COWSNAP_SLOT_FREE && e->kind != COWSNAP_SLOT_RECORDS;
 }
 
@@ -267,7 +275,7 @@ u64 exceptions_lost_epoch(const struct store *s)
 	if (s->blocks < 2 || s->blocks > s->nr_blocks)
 		return ~0ULL;
 	for (i = 0; i < s->nr_entries; i++)
-		if (s->entry[i].marks & nonsense && !(s->entry[i].marks & ENTRY_DROPPED) &&
+		if (s->entry[i].marks & nonsense && !(s->entry[i].marks & ENTRY_DOUBTED) &&
 		    s->entry[i].kind != COWSNAP_SLOT_RECORDS)
 			return ~0ULL;
 	for (nr = 0; nr < s->nr_read; nr++)

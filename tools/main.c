@@ -35,7 +35,7 @@ static const char usage[] =
 	"      --json         as JSON\n"
 	"  -i, --input=DUMP   the dump, text or JSON; - for standard input\n"
 	"      --data-from=D  copy the data chunks from there\n"
-	"  -f, --force        even if something else is on the device\n"
+	"  -f, --force        even if something else, or a newer store, is on the device\n"
 	"  -n, --dry-run      only say what would be done\n"
 	"      --invalidate   give up the snapshots whose data is damaged\n"
 	"  -h, --help         this text\n"
@@ -110,7 +110,7 @@ static const char *kind_trouble(enum store_kind kind)
 	case STORE_SHORT:
 		return "too short for a store of its sizes; make it as long as it was";
 	case STORE_UNREADABLE:
-		return "its first 4 KiB cannot be read";
+		return "its first sectors cannot be read, and no superblock is left";
 	case STORE_NO_MEMORY:
 		return "out of memory";
 	case STORE_OK:
@@ -120,16 +120,23 @@ static const char *kind_trouble(enum store_kind kind)
 	return "no store of dm-cowsnap";
 }
 
+/* What is no store is called by what it is. */
 static int say_kind(struct device *dev, const char *path, enum store_kind kind)
 {
-	char content[32], text[96];
+	char content[32], text[160];
 
-	if (kind == STORE_FOREIGN && device_content(dev, content, sizeof(content))) {
+	if (kind == STORE_FOREIGN && dev->io.bytes < 4096)
+		snprintf(text, sizeof(text), "no store of dm-cowsnap: it has %" PRIu64
+			 " bytes, too few for one", dev->io.bytes);
+	else if (kind == STORE_FOREIGN && device_content(dev, content, sizeof(content)))
 		snprintf(text, sizeof(text), "no store of dm-cowsnap, it holds %s; nothing done",
 			 content);
-		return cannot(path, text);
-	}
-	return cannot(path, kind_trouble(kind));
+	else if (kind == STORE_NEW && device_content(dev, content, sizeof(content)))
+		snprintf(text, sizeof(text), "no store of dm-cowsnap, it holds %s; since its first "
+			 "4 KiB are zero, the kernel would make a store of it", content);
+	else
+		return cannot(path, kind_trouble(kind));
+	return cannot(path, text);
 }
 
 /* 0, or the status to end with. */
@@ -177,9 +184,9 @@ static void say_totals(const struct store *s, unsigned long problems)
 	struct totals t;
 
 	count_totals(s, &t);
-	if (t.unsure && t.dropped)
-		printf("%s: a commit had not ended; %zu slots of it do not count\n", line_name,
-		       t.dropped);
+	if (t.unsure && t.doubted)
+		printf("%s: a commit had not ended; %zu slots of it do not count if the origin "
+		       "still has their data, which the kernel looks at\n", line_name, t.doubted);
 	else if (t.unsure)
 		printf("%s: the last commit is not known to have ended; all of it is there\n",
 		       line_name);
@@ -238,43 +245,52 @@ static int command_dump(const struct options *o)
 
 /* ---- restore ---- */
 
-/* May it be overwritten? And where do its numbers go on? */
-static int look_at_target(struct dump *d, struct device *dev, const struct options *o)
+/* May it be overwritten? */
+static int look_at_target(struct device *dev, const struct options *o, enum restore_age age)
 {
 	enum store_kind kind;
 	struct store old;
-	int r = 0;
+	char content[32];
 
 	kind = store_open(&old, &dev->io);
-	if (kind == STORE_SHORT || kind == STORE_UNREADABLE)
-		return say_kind(dev, o->store, kind);
-	if (kind != STORE_OK)
-		return kind == STORE_NEW || kind == STORE_DAMAGED || o->force ? 0 :
-		       say_kind(dev, o->store, kind);
-	if (!memcmp(old.super.uuid, d->s.super.uuid, 16)) {
-		if (old.super_sequence > d->s.super_sequence)
-			d->s.super_sequence = old.super_sequence;
-		if (store_load(&old))
-			r = cannot(o->store, "out of memory");
-		else if (old.sequence > d->s.sequence)
-			d->s.sequence = old.sequence;
-	} else if (!o->force) {
-		r = cannot(o->store, "another store is there; -f overwrites it");
-	}
 	store_close(&old);
-	return r;
+	if (o->force || kind == STORE_NEW || kind == STORE_DAMAGED)
+		return 0;
+	if (kind == STORE_OK || kind == STORE_SHORT)
+		return age != RESTORE_NOTHING ? 0 :
+		       cannot(o->store, "another store is there; -f overwrites it");
+	/* The store itself, without its head; unless somebody has put something else there. */
+	if ((kind == STORE_FOREIGN || kind == STORE_UNREADABLE) && age != RESTORE_NOTHING &&
+	    !device_content(dev, content, sizeof(content)))
+		return 0;
+	return say_kind(dev, o->store, kind);
+}
+
+/* What was written since the dump was made is not in it. */
+static int look_at_age(struct dump *d, struct io *io, const struct options *o,
+		       enum restore_age *age)
+{
+	if (restore_look(d, io, age))
+		return cannot(o->store, "out of memory");
+	d->outdated |= *age == RESTORE_NEWER && !o->force;
+	return 0;
 }
 
 static int restore_to(struct dump *d, const struct options *o, struct device *from)
 {
 	struct report r = { .line = line_to_stderr };
+	enum restore_age age;
 	struct device dev;
 	int status;
 
 	if (device_open(&dev, o->store, true))
 		return cannot(o->store, dev.error);
 	line_name = o->store;
-	status = look_at_target(d, &dev, o);
+	status = look_at_age(d, &dev.io, o, &age);
+	if (!status)
+		status = look_at_target(&dev, o, age);
+	if (!status && from)
+		status = look_at_age(d, &from->io, o, &age);
 	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
 		status = cannot(o->store, d->error);
 	device_close(&dev);
@@ -328,7 +344,7 @@ static int repair_status(const struct options *o, enum repair_result result)
 	case REPAIR_FAILED:
 		break;
 	}
-	return cannot(o->store, "it cannot be written, or memory is short");
+	return cannot(o->store, "not repaired: it cannot be written, or not by this version");
 }
 
 static int command_repair(const struct options *o)
@@ -341,9 +357,7 @@ static int command_repair(const struct options *o)
 
 	if (status)
 		return status;
-	if (s.super.ro_compat & ~COWSNAP_RO_COMPAT_KNOWN)
-		status = cannot(o->store, kind_trouble(STORE_NEWER));
-	else if (exceptions_verify(&s))
+	if (exceptions_verify(&s))
 		status = cannot(o->store, "out of memory");
 	else
 		status = repair_status(o, repair_store(&s, &repair, &r));

@@ -35,17 +35,56 @@ u64 records_max_chunks(const struct store *s)
 	return (COWSNAP_MAX_SNAPSHOTS - COWSNAP_SUPER_RECORDS + per - 1) / per;
 }
 
-bool records_read_block(struct store *s, u64 place, u32 block, u8 *data)
+static bool records_header_right(u32 block, const u8 *data)
 {
-	u64 sector = chunk_sector(s, place) + (u64)block * (s->geo.block_bytes / SECTOR);
 	struct cowsnap_block_header header;
 
-	if (io_read(s->io, sector * SECTOR, data, s->geo.block_bytes))
-		return false;
 	memcpy(&header, data, sizeof(header));
-	return le32toh(header.crc) == crc32c(crc32c_seed(s->super.uuid, sector), data + 4,
-					     s->geo.block_bytes - 4) &&
-	       le32toh(header.blocks) == block;
+	return le32toh(header.blocks) == block && le64toh(header.durable) <= COWSNAP_MAX_EPOCH &&
+	       le64toh(header.sequence) < SEQUENCE_LIMIT;
+}
+
+/*
+ * A block that is right but for one bit is an accident once in 2^17 times: what it says
+ * then has to be possible.
+ */
+static bool records_make_sense(const struct store *s, u32 block, const u8 *data)
+{
+	const u8 *at = data + sizeof(struct cowsnap_block_header);
+	struct cowsnap_record disk;
+	u32 i;
+
+	if (!records_header_right(block, data))
+		return false;
+	for (i = 0; i < cowsnap_block_records(&s->geo); i++) {
+		memcpy(&disk, at + i * sizeof(disk), sizeof(disk));
+		if (disk.state >= COWSNAP_RECORD_STATES ||
+		    (disk.state != COWSNAP_RECORD_FREE &&
+		     (!disk.epoch || le64toh(disk.epoch) > COWSNAP_MAX_EPOCH ||
+		      le64toh(disk.sectors) > le64toh(s->super.origin_sectors))))
+			return false;
+	}
+	return true;
+}
+
+u8 records_read_block(struct store *s, u64 place, u32 block, u8 *data)
+{
+	u64 sector = chunk_sector(s, place) + (u64)block * (s->geo.block_bytes / SECTOR);
+	size_t len = s->geo.block_bytes - sizeof(__le32);
+	struct cowsnap_block_header header;
+	u32 difference;
+
+	if (io_read(s->io, sector * SECTOR, data, s->geo.block_bytes))
+		return BLOCK_BAD | BLOCK_UNREADABLE;
+	memcpy(&header, data, sizeof(header));
+	difference = le32toh(header.crc) ^
+		     crc32c(crc32c_seed(s->super.uuid, sector), data + sizeof(__le32), len);
+	if (!difference)
+		return records_header_right(block, data) ? 0 : BLOCK_BAD;
+	if (crc32c_mend(data + sizeof(__le32), len, difference) &&
+	    records_make_sense(s, block, data))
+		return BLOCK_MENDED;
+	return BLOCK_BAD;
 }
 
 int records_add(struct store *s, const struct record *r)
@@ -101,16 +140,17 @@ static int load_block(struct store *s, struct records_chunk *c, u32 block)
 	u32 per = cowsnap_block_records(&s->geo), i;
 	u32 number = COWSNAP_SUPER_RECORDS + c->number * records_per_chunk(s) + block * per;
 
-	if (!records_read_block(s, c->place, block, data) || !within_limit(s, number, data)) {
-		c->bad[block] = 1;
+	c->marks[block] = records_read_block(s, c->place, block, data);
+	if (c->marks[block] & BLOCK_BAD)
+		return 0;
+	if (!within_limit(s, number, data)) {
+		c->marks[block] = BLOCK_BAD;
 		return 0;
 	}
 	memcpy(&header, data, sizeof(header));
 	if (le64toh(header.sequence) > c->sequence)
 		c->sequence = le64toh(header.sequence);
-	/* One that is too large is no epoch: the slots judge that. */
-	if (le64toh(header.durable) > s->epoch &&
-	    le64toh(header.durable) < 1ULL << COWSNAP_EPOCH_BITS)
+	if (le64toh(header.durable) > s->epoch)
 		s->epoch = le64toh(header.durable);
 	for (i = 0; i < per; i++) {
 		memcpy(&disk, data + sizeof(header) + i * sizeof(disk), sizeof(disk));
@@ -132,9 +172,8 @@ struct records_chunk *records_new_chunk(struct store *s, u64 number, u64 place)
 	memset(c, 0, sizeof(*c));
 	c->number = number;
 	c->place = place;
-	c->bad = calloc(s->geo.chunk_blocks, 1);
-	c->dirty = calloc(s->geo.chunk_blocks, 1);
-	return c->bad && c->dirty ? c : NULL;
+	c->marks = calloc(s->geo.chunk_blocks, 1);
+	return c->marks ? c : NULL;
 }
 
 int records_add_chunk(struct store *s, u64 number, u64 place)
@@ -164,7 +203,7 @@ static struct records_chunk *find_chunk(struct store *s, u64 number)
 static int announced(struct store *s, struct entry *e)
 {
 	if (e->kind != COWSNAP_SLOT_RECORDS ||
-	    e->marks & (ENTRY_DROPPED | ENTRY_BEYOND | ENTRY_BAD_CHUNK))
+	    e->marks & (ENTRY_BEYOND | ENTRY_BAD_CHUNK))
 		return 0;
 	if (find_chunk(s, e->chunk)) {
 		e->marks |= ENTRY_TWICE;
@@ -195,19 +234,25 @@ static void guess_epoch(struct store *s)
 
 	for (i = 0; i < s->nr_entries; i++) {
 		e = &s->entry[i];
-		if (!(e->marks & (ENTRY_DROPPED | ENTRY_BAD_KIND)) && e->epoch > s->epoch)
+		if (!(e->marks & (ENTRY_DOUBTED | ENTRY_BAD_KIND | ENTRY_BAD_EPOCH)) &&
+		    e->epoch > s->epoch)
 			s->epoch = e->epoch;
 	}
+	for (i = 0; s->bad_epoch && i < s->nr_records; i++)
+		if (s->record[i].epoch > s->epoch && s->record[i].epoch <= COWSNAP_MAX_EPOCH)
+			s->epoch = s->record[i].epoch;
 }
 
 static bool any_bad(const struct store *s)
 {
 	size_t i;
+	u32 block;
 
 	for (i = 0; i < s->nr_records_chunks; i++)
-		if (memchr(s->records[i].bad, 1, s->geo.chunk_blocks))
-			return true;
-	return false;
+		for (block = 0; block < s->geo.chunk_blocks; block++)
+			if (s->records[i].marks[block] & BLOCK_BAD)
+				return true;
+	return s->bad_epoch;
 }
 
 int records_load(struct store *s)
@@ -233,10 +278,8 @@ void records_free(struct store *s)
 {
 	size_t i;
 
-	for (i = 0; i < s->nr_records_chunks; i++) {
-		free(s->records[i].bad);
-		free(s->records[i].dirty);
-	}
+	for (i = 0; i < s->nr_records_chunks; i++)
+		free(s->records[i].marks);
 	free(s->records);
 	free(s->record);
 }

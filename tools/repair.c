@@ -10,6 +10,8 @@
  */
 #include <endian.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +41,7 @@ static void record_dirty(struct store *s, u32 number)
 	in = (number - COWSNAP_SUPER_RECORDS) % per;
 	for (i = 0; i < s->nr_records_chunks; i++)
 		if (s->records[i].number == (number - COWSNAP_SUPER_RECORDS) / per)
-			s->records[i].dirty[in / cowsnap_block_records(&s->geo)] = 1;
+			s->records[i].marks[in / cowsnap_block_records(&s->geo)] |= BLOCK_DIRTY;
 }
 
 static void end_merge(struct repair *p)
@@ -122,10 +124,22 @@ static void distrust_twins(struct repair *p)
 	}
 }
 
+static void repair_records_block(struct repair *p, struct records_chunk *c, u32 block)
+{
+	if (c->marks[block] & BLOCK_BAD)
+		report(p->r, "records chunk %" PRIu64 ", block %u: emptied, snapshots lost",
+		       c->number, block);
+	else if (c->marks[block] & BLOCK_MENDED)
+		report(p->r, "records chunk %" PRIu64 ", block %u: one bit set right", c->number,
+		       block);
+	else
+		return;
+	c->marks[block] |= BLOCK_DIRTY;
+}
+
 static void repair_records(struct repair *p)
 {
 	struct store *s = p->s;
-	struct records_chunk *c;
 	size_t i;
 	u32 block;
 
@@ -133,16 +147,9 @@ static void repair_records(struct repair *p)
 	for (i = 0; i < s->nr_records; i++)
 		if (s->record[i].marks)
 			repair_record(p, &s->record[i]);
-	for (i = 0; i < s->nr_records_chunks; i++) {
-		c = &s->records[i];
-		for (block = 0; block < s->geo.chunk_blocks; block++) {
-			if (!c->bad[block])
-				continue;
-			report(p->r, "records chunk %" PRIu64 ", block %u: emptied, snapshots lost",
-			       c->number, block);
-			c->dirty[block] = 1;
-		}
-	}
+	for (i = 0; i < s->nr_records_chunks; i++)
+		for (block = 0; block < s->geo.chunk_blocks; block++)
+			repair_records_block(p, &s->records[i], block);
 }
 
 /* ---- table blocks ---- */
@@ -164,7 +171,7 @@ static bool looks_like_records(struct store *s, u64 place)
 	u32 i;
 
 	for (i = 0; i < s->geo.chunk_blocks; i++)
-		if (!records_read_block(s, place, i, data))
+		if (records_read_block(s, place, i, data))
 			return false;
 	return true;
 }
@@ -331,8 +338,45 @@ static void repair_exceptions(struct repair *p)
 		before = e;
 	}
 	for (i = 0; i < s->nr_entries; i++)
-		if (s->entry[i].kind != COWSNAP_SLOT_FREE && !(s->entry[i].marks & ENTRY_DROPPED))
+		if (s->entry[i].kind != COWSNAP_SLOT_FREE && !(s->entry[i].marks & ENTRY_DOUBTED))
 			repair_pointers(p, &s->entry[i]);
+}
+
+/* ---- what stays ---- */
+
+/* Whether an unfinished commit is to blame, the origin says, and that only the kernel reads. */
+static void give_up_doubted(struct repair *p, struct entry *e)
+{
+	report(p->r, "chunk %" PRIu64 " (sector %" PRIu64 ") of an unfinished commit: freed",
+	       e->chunk, chunk_sector(p->s, e->place));
+	invalidate_range(p, 0, e->epoch, "data of a commit cannot be read");
+	drop_slot(p, e);
+}
+
+static void repair_doubted(struct repair *p)
+{
+	struct store *s = p->s;
+	size_t i;
+
+	for (i = 0; p->o->invalidate && i < s->nr_entries; i++)
+		if (s->entry[i].marks & ENTRY_DOUBTED && s->entry[i].marks & ENTRY_UNREADABLE)
+			give_up_doubted(p, &s->entry[i]);
+}
+
+static void keep(struct repair *p, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void keep(struct repair *p, const char *format, ...)
+{
+	char text[320];
+	va_list args;
+
+	if (p->kept++ >= REPORT_FIRST)
+		return;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	report(p->r, "%s", text);
 }
 
 /* What is damaged, and alive even so. */
@@ -345,14 +389,22 @@ static void count_kept(struct repair *p)
 
 	for (i = 0; i < s->nr_order; i++) {
 		e = &s->entry[s->order[i]];
-		if (!(e->marks & ENTRY_BAD_DATA) || e->marks & ENTRY_DEAD)
-			continue;
-		p->kept++;
-		report(p->r, "chunk %" PRIu64 " of snapshots %s (sector %" PRIu64
-		       "): damaged, reads of it fail; --invalidate gives the snapshots up",
-		       e->chunk, affected_names(s, e, names, sizeof(names)),
-		       chunk_sector(s, e->place));
+		if (e->marks & ENTRY_BAD_DATA && !(e->marks & ENTRY_DEAD))
+			keep(p, "chunk %" PRIu64 " of snapshots %s (sector %" PRIu64
+			     "): damaged, reads of it fail; --invalidate gives the snapshots up",
+			     e->chunk, affected_names(s, e, names, sizeof(names)),
+			     chunk_sector(s, e->place));
 	}
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (e->marks & ENTRY_DOUBTED && e->marks & ENTRY_UNREADABLE &&
+		    e->kind != COWSNAP_SLOT_FREE)
+			keep(p, "chunk %" PRIu64 " (sector %" PRIu64 ") of an unfinished commit: "
+			     "cannot be read; the kernel asks the origin whether it was written",
+			     e->chunk, chunk_sector(s, e->place));
+	}
+	if (p->kept > REPORT_FIRST)
+		report(p->r, "and %lu more damaged chunks", p->kept - REPORT_FIRST);
 }
 
 /* ---- superblock ---- */
@@ -391,16 +443,19 @@ static void repair_super(struct repair *p)
 	limit_option(p, "low_water", &s->super.low_water, 100, 0);
 	if (le64toh(s->super.store_sectors) > s->sectors)
 		report(p->r, "the store has %" PRIu64 " sectors now", s->sectors);
+	if (s->bad_epoch)
+		report(p->r, "epochs go on from %" PRIu64 ", the last one in use", s->epoch);
 	for (copy = 0; copy < 2; copy++)
-		if (s->copy[copy].state != COPY_GOOD && s->copy[copy].state != COPY_OLD)
+		if ((s->copy[copy].state != COPY_GOOD && s->copy[copy].state != COPY_OLD) ||
+		    s->copy[copy].mended)
 			report(p->r, "superblock %c: written anew", 'A' + copy);
 }
 
 static void repair_sequences(struct repair *p)
 {
-	if (p->s->super_sequence > SEQUENCE_MAX)
+	if (p->s->super_sequence >= SEQUENCE_LIMIT)
 		report(p->r, "superblocks are numbered from 1 again");
-	if (p->s->sequence > SEQUENCE_MAX)
+	if (p->s->durable >= SEQUENCE_LIMIT)
 		report(p->r, "all table blocks are numbered from 1 again");
 }
 
@@ -417,57 +472,47 @@ static bool blocks_dirty(const struct store *s)
 }
 
 /*
- * When the commits so far are called durable, so is the one that was under way: all
- * its blocks are written anew, without the slots whose data did not arrive.
- */
-static void finish_commit(struct store *s)
-{
-	size_t i;
-	u64 nr;
-
-	for (nr = 0; nr < s->nr_read; nr++)
-		if (s->block[nr].marks & BLOCK_UNSURE)
-			s->block[nr].marks |= BLOCK_DIRTY;
-	for (i = 0; i < s->nr_entries; i++)
-		if (s->entry[i].marks & ENTRY_DROPPED)
-			s->entry[i].kind = COWSNAP_SLOT_FREE;
-}
-
-/*
  * The old superblock counts until both have low numbers; and by what it calls durable
  * all blocks are believed, whatever their numbers.
  */
-static bool renumber(struct store *s)
+static void renumber(struct store *s)
 {
 	u64 nr;
 
-	if (s->super_sequence > SEQUENCE_MAX - 2)
+	if (s->super_sequence >= SEQUENCE_LIMIT)
 		s->super_sequence = 0;
-	if (s->sequence < SEQUENCE_MAX)
-		return false;
+	if (s->durable < SEQUENCE_LIMIT)
+		return;
 	for (nr = 0; nr < s->nr_read; nr++)
 		s->block[nr].marks |= BLOCK_DIRTY;
-	s->sequence = 0;
-	return true;
 }
 
+/*
+ * In an order that may stop anywhere, and be begun anew or left to the kernel:
+ *
+ * 1. Superblocks and records: snapshots are invalid on the disk before what they lack
+ *    is forgotten.
+ * 2. Table blocks, as part of the last durable commit. The commit that may not have
+ *    ended is left as it is, its doubtful slots too: the kernel can judge them by the
+ *    origin, and nobody believes them sooner because other blocks were written.
+ * 3. Superblocks: nothing is missing any more.
+ */
 static int write_all(struct repair *p)
 {
 	struct store *s = p->s;
-	bool again = renumber(s), tables = blocks_dirty(s);
+	bool tables;
 
-	/* Snapshots are invalid on the disk before what they lack is forgotten. */
+	renumber(s);
+	tables = blocks_dirty(s);
 	if (store_write_supers(s) || store_write_records(s))
 		return -1;
 	if (!tables)
 		return 0;
-	finish_commit(s);
-	if (again)
-		s->durable = 0;
+	if (s->durable >= SEQUENCE_LIMIT)
+		s->durable = 1;
 	store_sort_entries(s);
-	if (store_write_blocks(s, s->sequence + 1))
+	if (store_write_blocks(s))
 		return -1;
-	s->durable = s->sequence + 1;
 	s->super.damage_epoch = 0;
 	s->super.damaged_blocks = 0;
 	return store_write_supers(s);
@@ -481,6 +526,23 @@ static int settle(struct repair *p)
 	return records_judge(p->s) || exceptions_judge(p->s) ? -1 : 0;
 }
 
+/* What is not the store's own fault: cowsnap check says the same, with the remedy. */
+static bool beyond_repair(struct repair *p)
+{
+	const struct store *s = p->s;
+
+	if (le64toh(s->super.ro_compat) & ~COWSNAP_RO_COMPAT_KNOWN)
+		report(p->r, "features are unknown here; use the tools of a newer version");
+	else if (s->io->logical_bytes > s->geo.block_bytes)
+		report(p->r, "the device has logical blocks of %u bytes, the store writes %u; copy it to another device",
+		       s->io->logical_bytes, s->geo.block_bytes);
+	else if (s->nr_chunks >= 1ULL << COWSNAP_CHUNK_BITS)
+		report(p->r, "the device has too many chunks; make it shorter");
+	else
+		return false;
+	return true;
+}
+
 enum repair_result repair_store(struct store *s, const struct repair_options *o,
 				struct report *r)
 {
@@ -488,10 +550,13 @@ enum repair_result repair_store(struct store *s, const struct repair_options *o,
 	unsigned long before = r->lines;
 	bool act;
 
+	if (beyond_repair(&p))
+		return REPAIR_FAILED;
 	repair_super(&p);
 	repair_sequences(&p);
 	repair_blocks(&p);
 	repair_exceptions(&p);
+	repair_doubted(&p);
 	repair_records(&p);
 	if (p.failed || settle(&p))
 		return REPAIR_FAILED;

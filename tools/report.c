@@ -5,14 +5,29 @@
 
 #include "report.h"
 
-void report(struct report *r, const char *format, ...)
+static void say(struct report *r, const char *format, va_list args)
 {
 	char text[512];
+
+	vsnprintf(text, sizeof(text), format, args);
+	r->line(r, text);
+}
+
+void report(struct report *r, const char *format, ...)
+{
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	say(r, format, args);
 	va_end(args);
 	r->lines++;
-	r->line(r, text);
+}
+
+void report_note(struct report *r, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	say(r, format, args);
+	va_end(args);
 }

@@ -8,8 +8,15 @@ struct report {
 	unsigned long lines;
 };
 
+/* Of damages of one sort, so many get a line each; then they are counted. */
+#define REPORT_FIRST	10
+
 /* One line of it, without its end. */
 void report(struct report *r, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The same, but no damage: it is not counted. */
+void report_note(struct report *r, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 #endif

@@ -20,11 +20,11 @@ static int set_sizes(struct dump *d)
 	memcpy(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
 	super->version = htole32(COWSNAP_FORMAT);
 	super->epoch = htole64(d->s.epoch);
-	if (!super_sane(super))
+	if (!super_sane(super) || d->s.epoch > COWSNAP_MAX_EPOCH)
 		return dump_fail(d, "a size or the epoch cannot be");
 	if (store_set_geometry(&d->s))
 		return dump_fail(d, "the device is too short for a store");
-	if (d->s.sequence > SEQUENCE_MAX || d->s.super_sequence > SEQUENCE_MAX)
+	if (d->s.sequence >= SEQUENCE_LIMIT || d->s.super_sequence >= SEQUENCE_LIMIT)
 		return dump_fail(d, "sequence or super_sequence cannot be");
 	if (le32toh(super->on_full) >= COWSNAP_FULL_POLICIES ||
 	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100)
@@ -49,7 +49,7 @@ static int place_records(struct dump *d, struct entry *e)
 	c = records_new_chunk(s, e->chunk, e->place);
 	if (!c)
 		return dump_fail(d, "out of memory");
-	memset(c->dirty, 1, s->geo.chunk_blocks);
+	memset(c->marks, BLOCK_DIRTY, s->geo.chunk_blocks);
 	return 0;
 }
 
@@ -116,9 +116,11 @@ static int give_up_lost(struct dump *d, struct report *r)
 
 	for (i = 0; i < d->s.nr_records; i++) {
 		rec = &d->s.record[i];
-		if (!record_live(rec) || rec->epoch > d->lost_epoch)
+		if (!record_live(rec) || (rec->epoch > d->lost_epoch && !d->outdated))
 			continue;
-		report(r, "snapshot %u becomes invalid: the dump may lack entries of it", rec->id);
+		report(r, "snapshot %u becomes invalid: %s", rec->id, d->outdated ?
+		       "the store is newer than the dump; -f keeps the snapshot as the dump has it" :
+		       "the dump may lack entries of it");
 		rec->state = COWSNAP_RECORD_INVALID;
 	}
 	if (!record_by_id(&d->s, le32toh(d->s.super.merge_id)) ||
@@ -210,7 +212,7 @@ static int copy_chunk(struct dump *d, const struct entry *e, struct io *from, u8
 		return 0;
 	}
 	/* It is copied even so: the kernel will find the same and give an error. */
-	if (exception_has_crc(e) &&
+	if (exception_has_crc(e) && !(e->marks & ENTRY_FRESH) &&
 	    crc32c(crc32c_seed(s->super.uuid, sector), data, len) != e->crc)
 		report(r, "chunk %" PRIu64 " of epoch %" PRIu64 " (sector %" PRIu64
 		       "): its data is damaged there", e->chunk, e->epoch, sector);
@@ -233,6 +235,30 @@ static int copy_data(struct dump *d, struct io *from, struct report *r)
 	return ret;
 }
 
+/*
+ * The numbers are those of the dump, so that a restore that was interrupted can be begun
+ * anew. Slots that the kernel has to judge stay in a commit that nobody calls durable.
+ */
+static void set_sequences(struct store *s)
+{
+	bool any = false;
+	u64 nr;
+	size_t i;
+
+	if (s->super_sequence)
+		s->super_sequence--;
+	s->nr_read = s->blocks;
+	for (i = 0; i < s->nr_entries; i++) {
+		if (!(s->entry[i].marks & ENTRY_FRESH))
+			continue;
+		nr = store_block_of(s, s->entry[i].place);
+		s->block[nr].marks |= BLOCK_UNSURE;
+		s->block[nr].sequence = s->sequence + !s->sequence;
+		any = true;
+	}
+	s->durable = any && s->sequence ? s->sequence - 1 : s->sequence;
+}
+
 /* The superblocks come last: until then it is no store, whenever this ends. */
 static int write_store(struct dump *d, struct io *from, struct report *r)
 {
@@ -240,15 +266,60 @@ static int write_store(struct dump *d, struct io *from, struct report *r)
 
 	s->copy[0].state = COPY_BAD;
 	s->copy[1].state = COPY_BAD;
-	s->durable = s->sequence;
+	set_sequences(s);
 	if (store_write_unusable(s))
 		return dump_fail(d, "it cannot be written");
 	if (from && copy_data(d, from, r))
 		return -1;
-	if (store_write_records(s) || store_write_blocks(s, s->sequence + 1))
+	if (store_write_records(s) || store_write_blocks(s) || store_write_supers(s))
 		return dump_fail(d, "it cannot be written");
-	s->durable = s->sequence + 1;
-	return store_write_supers(s) ? dump_fail(d, "it cannot be written") : 0;
+	return 0;
+}
+
+/* ---- is it newer than the dump? ---- */
+
+static enum restore_age age_of_blocks(struct store *s, u64 sequence)
+{
+	enum restore_age age = RESTORE_NOTHING;
+	u64 nr, found;
+
+	/* All that the device has room for: the dump may name fewer than there are now. */
+	for (nr = 0; nr < s->nr_blocks; nr++) {
+		if (store_block_sequence(s, nr, &found)) {
+			if (found > sequence)
+				return RESTORE_NEWER;
+			age = RESTORE_SAME;
+		} else if (nr >= s->blocks + COWSNAP_COMMIT_BLOCKS) {
+			/* Beyond what was ever written there is nothing of this store. */
+			break;
+		}
+	}
+	return age;
+}
+
+int restore_look(const struct dump *d, struct io *io, enum restore_age *age)
+{
+	struct store s;
+	int r;
+
+	*age = RESTORE_NOTHING;
+	if (store_open(&s, io) == STORE_OK &&
+	    !memcmp(s.super.uuid, d->s.super.uuid, sizeof(s.super.uuid))) {
+		r = store_load(&s);
+		*age = s.super_sequence > d->s.super_sequence || s.sequence > d->s.sequence ?
+		       RESTORE_NEWER : RESTORE_SAME;
+		store_close(&s);
+		return r;
+	}
+	store_close(&s);
+	/* No superblock of it, but its tables may be there still. */
+	memset(&s, 0, sizeof(s));
+	s.io = io;
+	s.super = d->s.super;
+	s.blocks = d->s.blocks;
+	if (super_sane(&s.super) && !store_set_geometry(&s))
+		*age = age_of_blocks(&s, d->s.sequence);
+	return 0;
 }
 
 int restore_store(struct dump *d, struct io *io, struct io *from, struct report *r)

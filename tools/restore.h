@@ -6,6 +6,16 @@
 #include "dump.h"
 #include "report.h"
 
+/* What stands on a device, seen from a dump. */
+enum restore_age {
+	RESTORE_NOTHING,	/* no store with the dump's uuid, nor tables of one */
+	RESTORE_SAME,
+	RESTORE_NEWER,		/* it was written to since the dump was made */
+};
+
+/* 0, or -1 without memory. */
+int restore_look(const struct dump *d, struct io *io, enum restore_age *age);
+
 /*
  * @from, if not NULL, is where the data chunks are read from. Lines to @r say what is
  * not as it was. 0, or -1 with d->error set.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Superblocks and table blocks: read from a device and judged. */
+/* Sizes and table blocks: worked out, read from a device, and judged. */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,9 @@
 
 #define SECTOR 512
 
+/* Table blocks are read so much at a time. */
+#define RUN_BYTES	(256U << 10)
+
 static u64 min_u64(u64 a, u64 b)
 {
 	return a < b ? a : b;
@@ -17,137 +20,6 @@ static u64 min_u64(u64 a, u64 b)
 u64 chunk_sector(const struct store *s, u64 place)
 {
 	return place << s->geo.chunk_shift;
-}
-
-/* ---- superblocks ---- */
-
-u32 super_crc(const struct cowsnap_super *super, u64 sector)
-{
-	struct cowsnap_super copy = *super;
-
-	copy.crc = 0;
-	return crc32c(crc32c_seed(super->uuid, sector), &copy, sizeof(copy));
-}
-
-static bool super_whole(const struct cowsnap_super *super, u64 sector)
-{
-	return !memcmp(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES) &&
-	       le32toh(super->crc) == super_crc(super, sector);
-}
-
-static bool power_of_two(u32 n)
-{
-	return n && !(n & (n - 1));
-}
-
-/* Sizes that a store can be worked out from. */
-bool super_sane(const struct cowsnap_super *super)
-{
-	u32 block = le32toh(super->block_bytes), chunk = le32toh(super->chunk_sectors);
-	u64 origin = le64toh(super->origin_sectors);
-
-	return power_of_two(block) && block >= COWSNAP_MIN_BLOCK_BYTES &&
-	       block <= COWSNAP_MAX_BLOCK_BYTES && power_of_two(chunk) &&
-	       chunk <= COWSNAP_MAX_CHUNK_SECTORS && block <= chunk * SECTOR &&
-	       origin && (origin - 1) / chunk < 1ULL << COWSNAP_CHUNK_BITS &&
-	       le64toh(super->epoch) < 1ULL << COWSNAP_EPOCH_BITS;
-}
-
-static bool same_store(const struct cowsnap_super *a, const struct cowsnap_super *b)
-{
-	return !memcmp(a->uuid, b->uuid, sizeof(a->uuid)) &&
-	       a->block_bytes == b->block_bytes && a->chunk_sectors == b->chunk_sectors;
-}
-
-/* A superblock as it stands at @sector, and what is to be thought of it. */
-static enum copy_state read_super(struct io *io, u64 sector, struct cowsnap_super *super)
-{
-	if (io_read(io, sector * SECTOR, super, sizeof(*super)) ||
-	    !super_whole(super, sector))
-		return COPY_BAD;
-	if (le32toh(super->version) == COWSNAP_FORMAT && !super_sane(super))
-		return COPY_NOT_SANE;
-	return COPY_GOOD;
-}
-
-/* Without copy A nothing says where B stands. */
-static enum copy_state find_super_b(struct io *io, struct cowsnap_super *super)
-{
-	u32 bytes;
-
-	for (bytes = COWSNAP_MIN_BLOCK_BYTES; bytes <= COWSNAP_MAX_BLOCK_BYTES; bytes *= 2)
-		if (read_super(io, bytes / SECTOR, super) == COPY_GOOD &&
-		    le32toh(super->block_bytes) == bytes)
-			return COPY_GOOD;
-	return COPY_BAD;
-}
-
-static bool newer_format(const struct cowsnap_super *super)
-{
-	return le32toh(super->version) != COWSNAP_FORMAT ||
-	       le64toh(super->incompat) & ~COWSNAP_INCOMPAT_KNOWN;
-}
-
-static bool all_zero(const u8 *data, size_t len)
-{
-	return !data[0] && !memcmp(data, data + 1, len - 1);
-}
-
-enum store_kind store_identify(struct io *io)
-{
-	u8 head[4096];
-	u32 bytes;
-
-	if (io->bytes < sizeof(head))
-		return STORE_SHORT;
-	if (io_read(io, 0, head, sizeof(head)))
-		return STORE_UNREADABLE;
-	if (all_zero(head, sizeof(head)))
-		return STORE_NEW;
-	if (!memcmp(head, "SnAp", 4))
-		return STORE_DM_SNAPSHOT;
-	if (!memcmp(head, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES))
-		return STORE_DAMAGED;
-	/* Copy B alone may still have its name. */
-	for (bytes = COWSNAP_MIN_BLOCK_BYTES; bytes < sizeof(head); bytes *= 2)
-		if (!memcmp(head + bytes, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES))
-			return STORE_DAMAGED;
-	return STORE_FOREIGN;
-}
-
-/* Choose between the two copies. Without copy A, copy B may be old: see repair. */
-static int choose_super(struct store *s)
-{
-	struct cowsnap_super a, b;
-	enum copy_state *state_a = &s->copy[0].state, *state_b = &s->copy[1].state;
-	u64 seq_a, seq_b;
-
-	*state_a = read_super(s->io, 0, &a);
-	if (*state_a != COPY_GOOD) {
-		*state_b = find_super_b(s->io, &b);
-		s->super = b;
-		s->copy[1].sequence = le64toh(b.sequence);
-		return *state_b == COPY_GOOD ? 0 : -1;
-	}
-	s->super = a;
-	s->copy[0].sequence = le64toh(a.sequence);
-	if (newer_format(&a))
-		return 0;
-	*state_b = read_super(s->io, le32toh(a.block_bytes) / SECTOR, &b);
-	if (*state_b != COPY_GOOD)
-		return 0;
-	if (!same_store(&a, &b)) {
-		*state_b = COPY_OTHER;
-		return 0;
-	}
-	s->copy[1].sequence = le64toh(b.sequence);
-	seq_a = s->copy[0].sequence;
-	seq_b = s->copy[1].sequence;
-	if (seq_a < seq_b)
-		s->super = b;
-	*state_a = seq_a < seq_b ? COPY_OLD : COPY_GOOD;
-	*state_b = seq_b < seq_a ? COPY_OLD : COPY_GOOD;
-	return 0;
 }
 
 static u64 count_blocks(const struct store *s)
@@ -160,6 +32,17 @@ static u64 count_blocks(const struct store *s)
 	return seg.first_block + min_u64(seg.blocks, blocks);
 }
 
+/* Does the device reach as far as the first data chunk of any segment? */
+static bool has_room(const struct store *s)
+{
+	u32 i;
+
+	for (i = 0; i < s->geo.nr_early; i++)
+		if (cowsnap_segment_room(&s->geo.early[i], s->nr_chunks))
+			return true;
+	return false;
+}
+
 int store_set_geometry(struct store *s)
 {
 	if (cowsnap_geometry_init(&s->geo, le32toh(s->super.block_bytes),
@@ -167,7 +50,7 @@ int store_set_geometry(struct store *s)
 		return -1;
 	s->sectors = s->io->bytes / SECTOR;
 	s->nr_chunks = s->sectors >> s->geo.chunk_shift;
-	if (s->nr_chunks < s->geo.early[0].data)
+	if (!has_room(s))
 		return -1;
 	s->nr_blocks = count_blocks(s);
 	s->nr_origin_chunks = (le64toh(s->super.origin_sectors) - 1 +
@@ -181,11 +64,9 @@ enum store_kind store_open(struct store *s, struct io *io)
 
 	memset(s, 0, sizeof(*s));
 	s->io = io;
-	if (kind != STORE_DAMAGED && kind != STORE_FOREIGN)
+	if (kind == STORE_NEW || kind == STORE_DM_SNAPSHOT || super_choose(s))
 		return kind;
-	if (choose_super(s))
-		return kind;
-	if (newer_format(&s->super))
+	if (super_newer_format(&s->super))
 		return STORE_NEWER;
 	if (store_set_geometry(s))
 		return STORE_SHORT;
@@ -319,7 +200,7 @@ static u16 nonsense(const struct store *s, const struct entry *e)
 		return marks | ENTRY_BAD_KIND;
 	if (e->kind == COWSNAP_SLOT_RECORDS)
 		return e->chunk < records_max_chunks(s) ? marks : marks | ENTRY_BAD_CHUNK;
-	if (!e->epoch)
+	if (!e->epoch || e->epoch > COWSNAP_MAX_EPOCH)
 		marks |= ENTRY_BAD_EPOCH;
 	if (e->chunk >= s->nr_origin_chunks)
 		marks |= ENTRY_BAD_CHUNK;
@@ -369,57 +250,70 @@ static bool makes_sense(const struct store *s, u64 nr, const u8 *area)
 	return true;
 }
 
-/*
- * The crc of a block that differs in one bit differs by a value that says which one.
- * Two bits, or more, are damage. The first four bytes are the crc itself.
- */
-static bool flip_back(u8 *area, size_t len, u32 difference)
+/* Numbers of commits count from 1: nobody gets that far, and the kernel takes no such block. */
+static bool header_makes_sense(const struct cowsnap_block_header *header)
 {
-	const u8 zero = 0;
-	u32 value[8];
-	u8 bit;
-
-	if (power_of_two(difference))
-		return true;
-	for (bit = 0; bit < 8; bit++)
-		value[bit] = crc32c(0, &(const u8){ 1U << bit }, 1);
-	while (len-- > sizeof(__le32)) {
-		for (bit = 0; bit < 8; bit++) {
-			if (value[bit] == difference) {
-				area[len] ^= 1U << bit;
-				return true;
-			}
-			value[bit] = crc32c(value[bit], &zero, 1);
-		}
-	}
-	return false;
+	return le64toh(header->sequence) < SEQUENCE_LIMIT &&
+	       le64toh(header->durable) < SEQUENCE_LIMIT;
 }
 
-/* Its header and slots; -1 only without memory. */
-static int read_block(struct store *s, u64 nr, struct block *b)
+/* What of block @nr is table, at its place in @data. The superblock is not read with it. */
+static int read_area(struct store *s, u64 nr, u8 *data)
+{
+	u32 area = cowsnap_area_offset(nr);
+
+	return io_read(s->io, store_block_sector(s, nr) * SECTOR + area, data + area,
+		       s->geo.block_bytes - area);
+}
+
+bool store_block_sequence(struct store *s, u64 nr, u64 *sequence)
 {
 	u8 data[COWSNAP_MAX_BLOCK_BYTES];
 	struct cowsnap_block_header header;
+
+	if (!cowsnap_block_slots(&s->geo, nr) || read_area(s, nr, data))
+		return false;
+	memcpy(&header, data + cowsnap_area_offset(nr), sizeof(header));
+	*sequence = le64toh(header.sequence);
+	return le32toh(header.crc) == block_crc(s, nr, data);
+}
+
+bool store_block_right(struct store *s, u64 nr)
+{
+	u64 sequence;
+
+	return store_block_sequence(s, nr, &sequence);
+}
+
+/* A right checksum, or one that one wrong bit explains. */
+static u8 judge_block(struct store *s, u64 nr, u8 *data)
+{
+	struct cowsnap_block_header header;
+	u32 area = cowsnap_area_offset(nr), skip = area + sizeof(__le32), difference;
+	u8 marks = 0;
+
+	memcpy(&header, data + area, sizeof(header));
+	difference = le32toh(header.crc) ^ block_crc(s, nr, data);
+	if (difference) {
+		if (!crc32c_mend(data + skip, s->geo.block_bytes - skip, difference) ||
+		    !makes_sense(s, nr, data + area))
+			return BLOCK_BAD;
+		memcpy(&header, data + area, sizeof(header));
+		marks = BLOCK_MENDED;
+	}
+	return header_makes_sense(&header) ? marks : BLOCK_BAD;
+}
+
+/* Header and slots of a block in @data; -1 only without memory. */
+static int take_block(struct store *s, u64 nr, u8 *data, struct block *b)
+{
+	struct cowsnap_block_header header;
 	u32 area = cowsnap_area_offset(nr);
 
-	memset(b, 0, sizeof(*b));
-	if (!cowsnap_block_slots(&s->geo, nr))
-		return 0;	/* there is a superblock, and nothing else */
-	if (io_read(s->io, store_block_sector(s, nr) * SECTOR, data, s->geo.block_bytes)) {
-		b->marks = BLOCK_BAD;
+	b->marks = judge_block(s, nr, data);
+	if (b->marks & BLOCK_BAD)
 		return 0;
-	}
 	memcpy(&header, data + area, sizeof(header));
-	if (le32toh(header.crc) != block_crc(s, nr, data)) {
-		b->marks = BLOCK_MENDED;
-		if (!flip_back(data + area, s->geo.block_bytes - area,
-			       le32toh(header.crc) ^ block_crc(s, nr, data)) ||
-		    !makes_sense(s, nr, data + area)) {
-			b->marks = BLOCK_BAD;
-			return 0;
-		}
-		memcpy(&header, data + area, sizeof(header));
-	}
 	b->sequence = le64toh(header.sequence);
 	if (le64toh(header.durable) > s->durable)
 		s->durable = le64toh(header.durable);
@@ -428,15 +322,58 @@ static int read_block(struct store *s, u64 nr, struct block *b)
 	return read_slots(s, nr, data + area);
 }
 
+/* @whole: it has been read. -1 only without memory. */
+static int load_block(struct store *s, u64 nr, u8 *data, bool whole)
+{
+	struct block *b;
+
+	if (store_grow_blocks(s, nr + 1))
+		return -1;
+	b = &s->block[nr];
+	memset(b, 0, sizeof(*b));
+	if (!cowsnap_block_slots(&s->geo, nr))
+		return 0;	/* there is a superblock, and nothing else */
+	if (!whole && read_area(s, nr, data)) {
+		b->marks = BLOCK_BAD | BLOCK_UNREADABLE;
+		return 0;
+	}
+	return take_block(s, nr, data, b);
+}
+
+/* How many blocks from @nr on stand side by side, at most as many as are read at once. */
+static u64 run_of_blocks(const struct store *s, u64 nr, u64 end)
+{
+	struct cowsnap_segment seg;
+	u32 index = store_find_block(s, nr, &seg);
+	u64 run = min_u64(seg.blocks - index, RUN_BYTES / s->geo.block_bytes);
+
+	return min_u64(run, end - nr);
+}
+
+/* In large reads; a read that fails is repeated block by block. -1: no memory. */
+static int load_run(struct store *s, u64 run, u8 *data)
+{
+	u32 bytes = s->geo.block_bytes;
+	bool whole = !io_read(s->io, store_block_sector(s, s->nr_read) * SECTOR, data,
+			      run * bytes);
+	u64 i;
+
+	for (i = 0; i < run; i++, s->nr_read++)
+		if (load_block(s, s->nr_read, data + i * bytes, whole))
+			return -1;
+	return 0;
+}
+
 /* @end is a count from the disk: memory is taken as blocks are read, not before. */
 static int read_blocks(struct store *s, u64 end)
 {
-	for (; s->nr_read < end; s->nr_read++) {
-		if (store_grow_blocks(s, s->nr_read + 1) ||
-		    read_block(s, s->nr_read, &s->block[s->nr_read]))
-			return -1;
-	}
-	return 0;
+	u8 *data = malloc(RUN_BYTES);
+	int r = data ? 0 : -1;
+
+	while (!r && s->nr_read < end)
+		r = load_run(s, run_of_blocks(s, s->nr_read, end), data);
+	free(data);
+	return r;
 }
 
 static int scan_blocks(struct store *s)
@@ -458,7 +395,10 @@ static int scan_blocks(struct store *s)
 int store_load(struct store *s)
 {
 	s->epoch = le64toh(s->super.epoch);
-	if (scan_blocks(s) || exceptions_drop_unfinished(s) || records_load(s) ||
+	s->bad_epoch = s->epoch > COWSNAP_MAX_EPOCH;
+	if (s->bad_epoch)
+		s->epoch = 0;
+	if (scan_blocks(s) || exceptions_doubt(s) || records_load(s) ||
 	    records_judge(s))
 		return -1;
 	return exceptions_judge(s);

@@ -3,7 +3,8 @@
  * A persistent store in memory: what the tools share.
  *
  *   io.h         bytes, from a device, a file or (fuzzing) from memory
- *   store.c      superblocks and table blocks are read and judged
+ *   super.c      what a device is, and which of its superblocks counts
+ *   store.c      sizes; table blocks are read and judged
  *   records.c    the snapshots
  *   exceptions.c which versions are alive, which data is what it was
  *   write.c      a store in memory goes to disk
@@ -44,12 +45,14 @@ enum copy_state {
 	COPY_GOOD,
 	COPY_OLD,		/* whole, but the other one is newer */
 	COPY_BAD,
+	COPY_UNREADABLE,
 	COPY_NOT_SANE,		/* right checksum, fields that cannot be */
 	COPY_OTHER,		/* whole, but of another store */
 };
 
 struct super_copy {
 	enum copy_state state;
+	bool mended;		/* one bit of it was wrong */
 	u64 sequence;
 };
 
@@ -58,18 +61,19 @@ struct super_copy {
 #define BLOCK_UNSURE	0x02	/* of a commit not known to have ended */
 #define BLOCK_MENDED	0x04	/* one bit of it was wrong */
 #define BLOCK_DIRTY	0x08	/* to be written */
+#define BLOCK_UNREADABLE 0x10	/* why it is bad */
 
 struct block {
 	u64 sequence;
 	u8 marks;
 };
 
-/* No store gets as far as this: a number beyond is damage, and would soon wrap. */
-#define SEQUENCE_MAX	(1ULL << 62)
+/* No store gets as far as this: a number beyond is damage. The kernel's limit is twice that. */
+#define SEQUENCE_LIMIT	(1ULL << 61)
 
 /* Marks of a slot in use. */
 #define ENTRY_FRESH	0x001
-#define ENTRY_DROPPED	0x002	/* of an unfinished commit, never became valid */
+#define ENTRY_DOUBTED	0x002	/* of a commit not known to have ended, its data is not there */
 #define ENTRY_DEAD	0x004	/* no live snapshot has it */
 #define ENTRY_VERIFIED	0x008	/* its data has the right checksum */
 #define ENTRY_BAD_DATA	0x010
@@ -78,6 +82,7 @@ struct block {
 #define ENTRY_BAD_EPOCH	0x080	/* never given out */
 #define ENTRY_BEYOND	0x100	/* its data would be beyond the device */
 #define ENTRY_TWICE	0x200	/* another one claims the same */
+#define ENTRY_UNREADABLE 0x400	/* why its data is bad, or doubted */
 
 /* A slot in use. Those of a store stand in the order of their places. */
 struct entry {
@@ -113,8 +118,7 @@ struct records_chunk {
 	u64 number;
 	u64 place;
 	u64 sequence;		/* highest of its blocks */
-	u8 *bad;		/* one for each block that counts */
-	u8 *dirty;
+	u8 *marks;		/* of each block: BLOCK_* */
 };
 
 struct store {
@@ -148,23 +152,30 @@ struct store {
 	struct records_chunk *records;	/* by number */
 	size_t nr_records_chunks;
 	u64 epoch;		/* last one given out */
+	bool bad_epoch;		/* that of the superblock cannot be */
 	u64 *live;		/* epochs, sorted */
 	size_t nr_live;
 };
 
+/* ---- super.c ---- */
+
+/* What a device without a superblock of ours is. */
+enum store_kind store_identify(struct io *io);
+/* s->super becomes the copy that counts. 0, or -1 if there is none. */
+int super_choose(struct store *s);
+bool super_sane(const struct cowsnap_super *super);
+bool super_newer_format(const struct cowsnap_super *super);
+u32 super_crc(const struct cowsnap_super *super, u64 sector);
+
 /* ---- store.c ---- */
 
 enum store_kind store_open(struct store *s, struct io *io);
-/* What a device without a superblock of ours is. */
-enum store_kind store_identify(struct io *io);
 void store_close(struct store *s);
 /* Everything but the data of finished commits. 0, or -1 without memory. */
 int store_load(struct store *s);
 /* Sizes that follow from those in s->super. 0, or -1 if they cannot be. */
 int store_set_geometry(struct store *s);
 
-bool super_sane(const struct cowsnap_super *super);
-u32 super_crc(const struct cowsnap_super *super, u64 sector);
 /* Sector of copy A (0) or B (1). */
 u64 store_super_sector(const struct store *s, int copy);
 
@@ -174,6 +185,10 @@ u32 store_find_block(const struct store *s, u64 nr, struct cowsnap_segment *seg)
 u64 store_block_of(const struct store *s, u64 place);
 /* Where on the store a table block stands. */
 u64 store_block_sector(const struct store *s, u64 nr);
+/* Can it be read, with the right checksum? */
+bool store_block_right(struct store *s, u64 nr);
+/* The same, and the number of the commit that wrote it. */
+bool store_block_sequence(struct store *s, u64 nr, u64 *sequence);
 u32 block_crc(const struct store *s, u64 nr, const u8 *block);
 u64 chunk_sector(const struct store *s, u64 place);
 
@@ -193,8 +208,8 @@ int records_add_chunk(struct store *s, u64 number, u64 place);
 int records_judge(struct store *s);
 u32 records_per_chunk(const struct store *s);
 u64 records_max_chunks(const struct store *s);
-/* Is there a whole block of records at this place of a chunk? */
-bool records_read_block(struct store *s, u64 place, u32 block, u8 *data);
+/* A block of records at this place of a chunk: BLOCK_BAD, _UNREADABLE or _MENDED, or 0. */
+u8 records_read_block(struct store *s, u64 place, u32 block, u8 *data);
 struct record *record_by_id(struct store *s, u32 id);
 const char *record_state_name(unsigned int state);
 bool record_live(const struct record *r);
@@ -205,9 +220,12 @@ bool record_live(const struct record *r);
 int exceptions_judge(struct store *s);
 /* Read the data of all that are alive, or (unsure) of those that need it. */
 int exceptions_verify(struct store *s);
-int exceptions_drop_unfinished(struct store *s);
+/* Of a commit not known to have ended, find what cannot be believed. */
+int exceptions_doubt(struct store *s);
 bool exception_has_crc(const struct entry *e);
 bool exception_is_private(const struct entry *e);
+/* Fresh, in a block of a commit not known to have ended: it stays so when it is written. */
+bool exception_is_unsure(const struct store *s, const struct entry *e);
 /* The last epoch whose snapshots may lack entries; 0 if all entries are there. */
 u64 exceptions_lost_epoch(const struct store *s);
 /* Does a live epoch lie in (older, epoch]? */
@@ -221,7 +239,11 @@ void store_sort_entries(struct store *s);
 /* Mark the block that describes @place. */
 void store_dirty(struct store *s, u64 place);
 int store_write_supers(struct store *s);
-int store_write_blocks(struct store *s, u64 sequence);
+/*
+ * All that are dirty. No commit is begun or ended by that: wherever this stops, what was
+ * believed is believed, and what was doubted is doubted.
+ */
+int store_write_blocks(struct store *s);
 int store_write_records(struct store *s);
 /* A store that cannot be opened any more until its superblocks are written. */
 int store_write_unusable(struct store *s);

@@ -221,15 +221,18 @@ static int add_exception(struct dump *d, const struct dump_field *f, int count)
 	struct entry e = { 0 };
 	const char *crcs = field(f, count, "crc");
 	int kind = name_to_kind(field(f, count, "kind"));
-	u64 run;
+	const char *fresh = field(f, count, "fresh");
+	u64 run, is_fresh = 0;
 
 	if (kind < 0 || !to_number(field(f, count, "epoch"), &e.epoch) ||
 	    !to_number(field(f, count, "chunk"), &e.chunk) ||
 	    !to_number(field(f, count, "place"), &e.place) ||
+	    (fresh && !to_number(fresh, &is_fresh)) ||
 	    !to_number(field(f, count, "count"), &run) || !run || run > DUMP_RUN)
 		return dump_fail(d, "exception %zu of the dump is incomplete or wrong",
 				 d->s.nr_entries);
 	e.kind = kind;
+	e.marks = is_fresh ? ENTRY_FRESH : 0;
 	if (!exception_has_crc(&e))
 		crcs = NULL;
 	else if (!crcs || strlen(crcs) != run * 8)

@@ -83,7 +83,7 @@ int store_write_records(struct store *s)
 	for (i = 0; i < s->nr_records_chunks; i++) {
 		c = &s->records[i];
 		for (block = 0; block < s->geo.chunk_blocks; block++)
-			if (c->dirty[block] && write_records_block(s, c, block))
+			if (c->marks[block] & BLOCK_DIRTY && write_records_block(s, c, block))
 				return -1;
 	}
 	return io_sync(s->io);
@@ -91,18 +91,19 @@ int store_write_records(struct store *s)
 
 /* ---- table blocks ---- */
 
-static void encode_slot(const struct entry *e, struct cowsnap_slot *slot)
+/* A slot of a commit not known to have ended stays fresh: the kernel judges it. */
+static void encode_slot(const struct store *s, const struct entry *e, struct cowsnap_slot *slot)
 {
 	slot->crc = htole32(e->crc);
 	slot->chunk_low = htole32((u32)e->chunk);
 	slot->epoch_low = htole32((u32)e->epoch);
 	slot->chunk_high_kind = (e->chunk >> 32 & 0xf) | e->kind << 4;
+	if (exception_is_unsure(s, e))
+		slot->chunk_high_kind |= COWSNAP_SLOT_FRESH;
 	slot->epoch_high = e->epoch >> 32;
 }
 
-/* Slots of the entries from @e on that this block describes. Never fresh: their
- * data is on the disk, and a fresh one would be doubted again.
- */
+/* Slots of the entries from @e on that this block describes. */
 static size_t encode_slots(const struct store *s, u64 nr, size_t e, u8 *area)
 {
 	struct cowsnap_segment seg;
@@ -114,49 +115,66 @@ static size_t encode_slots(const struct store *s, u64 nr, size_t e, u8 *area)
 	for (; e < s->nr_entries && s->entry[e].place < end; e++) {
 		if (s->entry[e].place < first || s->entry[e].kind == COWSNAP_SLOT_FREE)
 			continue;
-		encode_slot(&s->entry[e], &slot);
+		encode_slot(s, &s->entry[e], &slot);
 		memcpy(area + sizeof(struct cowsnap_block_header) +
 		       (s->entry[e].place - first) * sizeof(slot), &slot, sizeof(slot));
 	}
 	return e;
 }
 
-static int write_block(struct store *s, u64 nr, const u8 *slots, u64 sequence)
+/* The superblock in front of the slots of the first two, or zeros if it cannot be read. */
+static void read_super_area(struct store *s, u64 nr, u8 *data)
+{
+	u32 area = cowsnap_area_offset(nr);
+
+	if (area && io_read(s->io, store_block_sector(s, nr) * SECTOR, data, area))
+		memset(data, 0, area);
+}
+
+/*
+ * As part of the last durable commit, so that nothing in it is doubted; or, if it is of one
+ * that may not have ended, as part of that one still.
+ */
+static int write_block(struct store *s, u64 nr, const u8 *slots)
 {
 	u8 data[COWSNAP_MAX_BLOCK_BYTES] = { 0 };
 	struct cowsnap_block_header header = {
 		.blocks = htole32((u32)s->blocks),
-		.sequence = htole64(sequence),
 		.durable = htole64(s->durable),
 	};
 	u64 offset = store_block_sector(s, nr) * SECTOR;
 	u32 area = cowsnap_area_offset(nr);
+	struct block *b = &s->block[nr];
 
-	/* In the first two stands a superblock, and it stays. */
-	if (area && io_read(s->io, offset, data, area))
-		return -1;
+	if (!(b->marks & BLOCK_UNSURE))
+		b->sequence = s->durable;
+	header.sequence = htole64(b->sequence);
+	read_super_area(s, nr, data);
 	memcpy(data + area, slots, s->geo.block_bytes - area);
 	memcpy(data + area, &header, sizeof(header));
 	header.crc = htole32(block_crc(s, nr, data));
 	memcpy(data + area, &header, sizeof(header));
-	s->block[nr].sequence = sequence;
-	s->block[nr].marks = 0;
-	return io_write(s->io, offset, data, s->geo.block_bytes);
+	b->marks &= BLOCK_UNSURE;
+	if (io_write(s->io, offset, data, s->geo.block_bytes))
+		return -1;
+	/* A power cut may tear one superblock, not both. */
+	return area ? io_sync(s->io) : 0;
 }
 
-/* All that are dirty, as part of commit @sequence. */
-int store_write_blocks(struct store *s, u64 sequence)
+int store_write_blocks(struct store *s)
 {
 	u8 slots[COWSNAP_MAX_BLOCK_BYTES];
 	size_t e = 0;
 	u64 nr;
 
+	if (io_sync(s->io))
+		return -1;
 	for (nr = 0; nr < s->blocks; nr++) {
 		if (!cowsnap_block_slots(&s->geo, nr))
 			continue;
 		memset(slots, 0, sizeof(slots));
 		e = encode_slots(s, nr, e, slots);
-		if (s->block[nr].marks & BLOCK_DIRTY && write_block(s, nr, slots, sequence))
+		if (s->block[nr].marks & BLOCK_DIRTY && write_block(s, nr, slots))
 			return -1;
 	}
 	return io_sync(s->io);
@@ -180,40 +198,48 @@ static void fill_super(struct store *s)
 			encode_record(&s->record[i], &super->record[s->record[i].number]);
 }
 
-/* A whole block at once, as the device does it anyway; the slots in it stay. */
+/*
+ * A whole block at once, as the device does it anyway; the slots in it stay. Slots that
+ * cannot be read are lost: their block counts as damaged, as it did before.
+ */
 static int write_super(struct store *s, int copy)
 {
 	u8 data[COWSNAP_MAX_BLOCK_BYTES] = { 0 };
 	u64 sector = store_super_sector(s, copy);
+	u32 skip = COWSNAP_SUPER_BYTES, len = s->geo.block_bytes - skip;
 
-	if (io_read(s->io, sector * SECTOR, data, s->geo.block_bytes))
-		return -1;
+	if (len && io_read(s->io, sector * SECTOR + skip, data + skip, len))
+		memset(data + skip, 0, len);
 	s->super.crc = htole32(super_crc(&s->super, sector));
 	memcpy(data, &s->super, sizeof(s->super));
 	if (io_write(s->io, sector * SECTOR, data, s->geo.block_bytes))
 		return -1;
 	s->copy[copy].state = COPY_GOOD;
+	s->copy[copy].mended = false;
 	return io_sync(s->io);
 }
 
 /* First the copy that does not count, so that one that counts is always whole. */
 int store_write_supers(struct store *s)
 {
-	int first = s->copy[0].state == COPY_GOOD;
+	int first = s->copy[0].state == COPY_GOOD && !s->copy[0].mended;
 
 	fill_super(s);
+	if (io_sync(s->io))
+		return -1;
 	return write_super(s, first) || write_super(s, !first) ? -1 : 0;
 }
 
 int store_write_unusable(struct store *s)
 {
-	u8 data[COWSNAP_SUPER_BYTES] = { 0 };
+	u8 data[COWSNAP_MAX_BLOCK_BYTES] = { 0 };
 	int copy;
 
 	/* Its name without a checksum: not to be taken for a device that is free. */
 	memcpy(data, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
 	for (copy = 0; copy < 2; copy++)
-		if (io_write(s->io, store_super_sector(s, copy) * SECTOR, data, sizeof(data)))
+		if (io_write(s->io, store_super_sector(s, copy) * SECTOR, data,
+			     s->geo.block_bytes) || io_sync(s->io))
 			return -1;
-	return io_sync(s->io);
+	return 0;
 }

@@ -124,6 +124,9 @@
 #define COWSNAP_CHUNK_BITS	36U
 #define COWSNAP_EPOCH_BITS	40U
 
+/* The last epoch that can be given out: the kernel keeps 28 bits of each. */
+#define COWSNAP_MAX_EPOCH	((1U << 28) - 2)
+
 /* merge_id when nothing is being merged. */
 #define COWSNAP_NO_MERGE	0xffffffffU
 

@@ -43,6 +43,7 @@ static void print(const char *text)
 struct fuzz {
 	u8 store[IMAGE_BYTES];
 	u8 image[IMAGE_BYTES];
+	u8 lost[IMAGE_BYTES / 512];
 	size_t bytes;
 	struct make_options made;
 	u64 of;		/* cases this store is for, all ones: none */
@@ -64,9 +65,10 @@ static void new_store(struct fuzz *f, u64 group)
 static void run_case(struct fuzz *f, bool verbose)
 {
 	struct rng r = { .state = seed + current * 0x9e3779b97f4a7c15ULL };
+	struct target_image whole, image;
 	size_t bytes;
 	u64 n;
-	bool disk;
+	bool disk, unreadable, mild;
 
 	new_store(f, current / CASES_A_STORE);
 	memcpy(f->image, f->store, f->bytes);
@@ -77,13 +79,28 @@ static void run_case(struct fuzz *f, bool verbose)
 		printf("case %llu: %zu bytes, blocks of %u, chunks of %u sectors\n",
 		       (unsigned long long)current, bytes, f->made.block_bytes,
 		       f->made.chunk_sectors);
+	/* So that repair has something to write, and snapshots live on: what a cut may spoil. */
+	mild = f->made.unfinished && rng_next(&r) & 1;
+	disk |= mild;
 	while (n--)
-		bytes = (disk ? mutate_as_disk : mutate)(&r, f->image, bytes,
-							 verbose ? print : NULL);
+		if (mild)
+			mutate_one_bit(&r, f->image, bytes, verbose ? print : NULL);
+		else
+			bytes = (disk ? mutate_as_disk : mutate)(&r, f->image, bytes,
+								 verbose ? print : NULL);
+	unreadable = !mild && !rng_below(&r, 3);
+	memset(f->lost, 0, sizeof(f->lost));
+	if (unreadable)
+		mutate_lose(&r, f->image, bytes, f->lost, verbose ? print : NULL);
+	whole = (struct target_image){ .data = f->store, .size = f->bytes };
+	image = (struct target_image){ .data = f->image, .size = bytes,
+				       .lost = unreadable ? f->lost : NULL };
 	/* Data of a commit that did not end is as well lost as never written. */
 	if (disk && !f->made.unfinished)
-		target_keeps_views(f->store, f->bytes, f->image, bytes);
-	LLVMFuzzerTestOneInput(f->image, bytes);
+		target_keeps_views(&whole, &image);
+	if (disk)
+		target_interrupted(&whole, &image, rng_next(&r));
+	target_try(&image);
 }
 
 static int bad_usage(void)
@@ -121,5 +138,7 @@ int main(int argc, char **argv)
 		run_case(&f, verbose);
 	printf("fuzz: %lu refused, %lu clean, %lu repaired, %lu with data left, %lu not repaired\n",
 	       c->refused, c->clean, c->repaired, c->left, c->failed);
+	printf("fuzz: %lu of them with unreadable sectors; %lu repairs cut off\n", c->unreadable,
+	       c->cuts);
 	return 0;
 }

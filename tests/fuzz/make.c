@@ -250,7 +250,7 @@ static void make_ready(struct maker *m)
 
 	for (end = m->im.blocks + more; m->im.blocks < end; m->im.blocks++)
 		if (image_block_offset(&m->im, m->im.blocks) + m->im.geo.block_bytes >
-		    m->im.bytes)
+		    (image_chunks(&m->im) << m->im.geo.chunk_shift) * SECTOR)
 			break;
 }
 

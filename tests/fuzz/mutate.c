@@ -485,3 +485,66 @@ size_t mutate(struct rng *r, u8 *data, size_t bytes, mutate_say *say_it)
 		flip_somewhere(&m);
 	return bytes;
 }
+
+/* Where it hurts: metadata more often than data, which is most of a store. */
+static size_t any_sector(struct mutation *m)
+{
+	struct image *im = &m->im;
+	size_t offset;
+
+	switch (rng_below(m->r, 6)) {
+	case 0:
+		return 0;
+	case 1:
+		return im->geo.block_bytes / SECTOR;
+	case 2:
+	case 3:
+		return image_block_offset(im, any_block(m)) / SECTOR +
+		       rng_below(m->r, im->geo.block_bytes / SECTOR);
+	case 4:
+		if (any_records(m, &offset))
+			return offset / SECTOR;
+		/* fall through */
+	default:
+		return rng_below(m->r, im->bytes / SECTOR);
+	}
+}
+
+void mutate_lose(struct rng *r, u8 *data, size_t bytes, u8 *lost, mutate_say *say_it)
+{
+	struct mutation m = { .r = r, .say = say_it };
+	u64 n = 1 + rng_below(r, 3), unit, i;
+	size_t sector;
+
+	if (bytes < SECTOR)
+		return;
+	/* Disks of physical sectors of 512 bytes, and of 4096. */
+	unit = maybe(&m) ? 1 : 8;
+	while (n--) {
+		sector = image_open(&m.im, data, bytes) ? any_sector(&m) :
+			 rng_below(r, bytes / SECTOR);
+		sector -= sector % unit;
+		for (i = sector; i < sector + unit && i < bytes / SECTOR; i++) {
+			lost[i] = 1;
+			memset(data + i * SECTOR, 0xa5 ^ (u8)i, SECTOR);
+		}
+		say(&m, "%llu sectors from %zu on cannot be read", (unsigned long long)unit,
+		    sector);
+	}
+}
+
+void mutate_one_bit(struct rng *r, u8 *data, size_t bytes, mutate_say *say_it)
+{
+	struct mutation m = { .r = r, .say = say_it };
+	size_t at;
+	u64 nr;
+
+	if (!bytes || !image_open(&m.im, data, bytes))
+		return;
+	nr = any_block(&m);
+	at = image_block_offset(&m.im, nr) + cowsnap_area_offset(nr);
+	at += rng_below(r, m.im.geo.block_bytes - cowsnap_area_offset(nr));
+	if (at < bytes)
+		data[at] ^= 1U << rng_below(r, 8);
+	say(&m, "one bit flipped in byte %zu", at);
+}

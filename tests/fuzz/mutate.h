@@ -20,4 +20,13 @@ size_t mutate(struct rng *r, u8 *data, size_t bytes, mutate_say *say);
 /* The same, but only what a disk does: nothing gets a right checksum that had none. */
 size_t mutate_as_disk(struct rng *r, u8 *data, size_t bytes, mutate_say *say);
 
+/*
+ * A sector or a few that cannot be read: @lost has a byte for each. Their content is no
+ * longer what it was, so that whoever looks at it even so is noticed.
+ */
+void mutate_lose(struct rng *r, u8 *data, size_t bytes, u8 *lost, mutate_say *say);
+
+/* One wrong bit in one table block: the tools mend it, so that nothing is lost. */
+void mutate_one_bit(struct rng *r, u8 *data, size_t bytes, mutate_say *say);
+
 #endif

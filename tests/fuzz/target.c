@@ -7,7 +7,10 @@
  *   - what repair calls mended check calls clean;
  *   - what repair leaves damaged is data, and a second repair finds nothing more;
  *   - with --invalidate nothing is left;
- *   - whatever a disk does, a snapshot alive after repair shows what it showed before.
+ *   - whatever a disk does, a snapshot alive after repair shows what it showed before;
+ *   - nor does it show anything else if repair is interrupted by a power cut, and the
+ *     kernel opens the store, or repair is run again;
+ *   - what check calls clean the kernel opens without a complaint, and sees the same.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +18,29 @@
 
 #include "../../tools/check.h"
 #include "../../tools/repair.h"
+#include "kernel.h"
 #include "target.h"
+
+#define SECTOR 512
+
+/* More writes than that without a flush, and the first of them count as durable. */
+#define UNDO_MAX	256
+
+/* What a write replaced, as long as it is not durable. */
+struct undo {
+	uint64_t offset;
+	size_t len;
+	uint8_t *old;
+};
 
 struct memory {
 	struct io io;
 	uint8_t *data;
+	uint8_t *lost;
 	unsigned long writes;
+	unsigned long limit;	/* the writes after that many go nowhere */
+	struct undo undo[UNDO_MAX];
+	unsigned int nr_undo;
 };
 
 struct target_counts target_counts;
@@ -32,21 +52,72 @@ static struct memory *memory_of(struct io *io)
 
 static int memory_read(struct io *io, uint64_t offset, void *data, size_t len)
 {
-	memcpy(data, memory_of(io)->data + offset, len);
-	return 0;
-}
+	struct memory *m = memory_of(io);
+	uint64_t sector;
 
-static int memory_write(struct io *io, uint64_t offset, const void *data, size_t len)
-{
-	memcpy(memory_of(io)->data + offset, data, len);
-	memory_of(io)->writes++;
+	for (sector = offset / SECTOR; sector * SECTOR < offset + len; sector++)
+		if (m->lost[sector])
+			return -1;
+	memcpy(data, m->data + offset, len);
 	return 0;
 }
 
 static int memory_sync(struct io *io)
 {
-	(void)io;
+	struct memory *m = memory_of(io);
+
+	if (m->writes <= m->limit)
+		while (m->nr_undo)
+			free(m->undo[--m->nr_undo].old);
 	return 0;
+}
+
+static void keep_old(struct memory *m, uint64_t offset, size_t len)
+{
+	struct undo *u;
+
+	if (m->limit == ~0UL)
+		return;
+	if (m->nr_undo == UNDO_MAX) {
+		free(m->undo[0].old);
+		memmove(m->undo, m->undo + 1, --m->nr_undo * sizeof(*m->undo));
+	}
+	u = &m->undo[m->nr_undo++];
+	u->offset = offset;
+	u->len = len;
+	u->old = malloc(len);
+	if (!u->old)
+		abort();
+	memcpy(u->old, m->data + offset, len);
+}
+
+static int memory_write(struct io *io, uint64_t offset, const void *data, size_t len)
+{
+	struct memory *m = memory_of(io);
+
+	if (m->writes++ >= m->limit)
+		return 0;
+	keep_old(m, offset, len);
+	memcpy(m->data + offset, data, len);
+	/* A sector that is written whole can be read again. */
+	memset(m->lost + offset / SECTOR, 0, len / SECTOR);
+	return 0;
+}
+
+/* The power goes: of what was not flushed each write is there or not. */
+static void memory_cut(struct memory *m, uint64_t seed)
+{
+	struct rng r = { .state = seed };
+	struct undo *u;
+
+	while (m->nr_undo) {
+		u = &m->undo[--m->nr_undo];
+		if (rng_next(&r) & 1)
+			memcpy(m->data + u->offset, u->old, u->len);
+		free(u->old);
+	}
+	m->limit = ~0UL;
+	m->writes = 0;
 }
 
 static char last_line[512];
@@ -138,17 +209,29 @@ static void try_repair(struct memory *m, long problems)
 	}
 }
 
-static void memory_init(struct memory *m, const uint8_t *data, size_t size)
+static void memory_init(struct memory *m, const struct target_image *image)
 {
+	size_t sectors = image->size / SECTOR;
+
 	memset(m, 0, sizeof(*m));
-	m->io.bytes = size & ~(size_t)511;
+	m->io.bytes = sectors * SECTOR;
 	m->io.read = memory_read;
 	m->io.write = memory_write;
 	m->io.sync = memory_sync;
-	m->data = malloc(size + !size);
-	if (!m->data)
+	m->limit = ~0UL;
+	m->data = malloc(image->size + 1);
+	m->lost = calloc(1, sectors + 1);
+	if (!m->data || !m->lost)
 		broken("there is memory");
-	memcpy(m->data, data, size);
+	memcpy(m->data, image->data, image->size);
+	if (image->lost)
+		memcpy(m->lost, image->lost, sectors);
+}
+
+static void memory_free(struct memory *m)
+{
+	free(m->data);
+	free(m->lost);
 }
 
 /* ---- what snapshots show ---- */
@@ -219,31 +302,158 @@ static void compare_stores(struct memory *whole, struct memory *m)
 	store_close(&after);
 }
 
-void target_keeps_views(const uint8_t *whole, size_t whole_size, const uint8_t *data,
-			size_t size)
+void target_keeps_views(const struct target_image *whole, const struct target_image *image)
 {
 	struct memory a, b;
 
-	memory_init(&a, whole, whole_size);
-	memory_init(&b, data, size);
+	memory_init(&a, whole);
+	memory_init(&b, image);
 	if (check(&b, false) >= 0 && repair(&b, false, false) != REPAIR_FAILED)
 		compare_stores(&a, &b);
-	free(a.data);
-	free(b.data);
+	memory_free(&a);
+	memory_free(&b);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* ---- what the kernel makes of it ---- */
+
+/* Looking at all of them takes too long where there are many. */
+#define SNAPS_LOOKED_AT	4
+
+static const struct kernel_snap *same_snap(const struct kernel_view *v,
+					   const struct kernel_snap *snap)
+{
+	size_t i;
+
+	for (i = 0; i < v->nr_snaps; i++)
+		if (v->snap[i].id == snap->id && v->snap[i].epoch == snap->epoch)
+			return &v->snap[i];
+	return NULL;
+}
+
+static void compare_chunk(const struct kernel_view *whole, const struct kernel_snap *was,
+			  const struct kernel_view *v, const struct kernel_snap *snap, u64 chunk)
+{
+	const struct kernel_slot *before, *now;
+	bool error, had_error;
+
+	before = kernel_read(whole, was, chunk, &had_error);
+	now = kernel_read(v, snap, chunk, &error);
+	if (error || (before && before->unsure))
+		return;
+	if (had_error)
+		broken("no snapshot comes to life");
+	if (!before != !now || (now && (now->place != before->place || now->crc != before->crc ||
+					now->kind != before->kind)))
+		broken("the kernel believes what it believed, or gives an error");
+}
+
+static void compare_kernel(const struct kernel_view *whole, struct memory *m, bool highest_only,
+			   uint64_t seed)
+{
+	const struct kernel_snap *snap, *was;
+	struct rng r = { .state = seed };
+	struct kernel_view v;
+	size_t i, j;
+
+	kernel_open(m->data, m->io.bytes, m->lost, highest_only, &v);
+	for (i = 0; !v.refused && v.nr_snaps && i < SNAPS_LOOKED_AT; i++) {
+		snap = &v.snap[rng_below(&r, v.nr_snaps)];
+		was = same_snap(whole, snap);
+		if (!was)
+			broken("there is no snapshot that there was not");
+		for (j = 0; j < whole->nr_slots; j++)
+			compare_chunk(whole, was, &v, snap, whole->slot[j].chunk);
+		for (j = 0; j < v.nr_slots; j++)
+			compare_chunk(whole, was, &v, snap, v.slot[j].chunk);
+	}
+	kernel_close(&v);
+}
+
+void target_interrupted(const struct target_image *whole, const struct target_image *image,
+			uint64_t seed)
+{
+	struct rng r = { .state = seed };
+	struct kernel_view before;
+	struct memory m;
+
+	memory_init(&m, image);
+	kernel_open(whole->data, whole->size, NULL, false, &before);
+	if (before.refused)
+		broken("what was made up the kernel opens");
+	if (check(&m, false) >= 0) {
+		m.limit = rng_below(&r, 2) ? rng_below(&r, 6) : rng_below(&r, 40);
+		repair(&m, false, false);
+		target_counts.cuts += m.writes > m.limit;
+		memory_cut(&m, rng_next(&r));
+		compare_kernel(&before, &m, false, rng_next(&r));
+		compare_kernel(&before, &m, true, rng_next(&r));
+		if (check(&m, false) >= 0)
+			repair(&m, false, false);
+		compare_kernel(&before, &m, false, rng_next(&r));
+		compare_kernel(&before, &m, true, rng_next(&r));
+	}
+	kernel_close(&before);
+	memory_free(&m);
+}
+
+static void compare_sights(struct memory *m, const struct kernel_view *v)
+{
+	const struct kernel_slot *k;
+	const struct entry *e;
+	struct store s;
+	bool error;
+	size_t i, j;
+
+	if (store_open(&s, &m->io) != STORE_OK || store_load(&s))
+		broken("it can be opened once more");
+	for (i = 0; i < v->nr_snaps && i < SNAPS_LOOKED_AT; i++)
+		for (j = 0; j < v->nr_slots; j++) {
+			k = kernel_read(v, &v->snap[i], v->slot[j].chunk, &error);
+			if (error || v->slot[j].kind == COWSNAP_SLOT_RECORDS)
+				continue;
+			e = seen_by(&s, v->snap[i].epoch, v->slot[j].chunk);
+			if (!k != !e || (k && k->place != e->place))
+				broken("tools and kernel see the same");
+		}
+	store_close(&s);
+}
+
+static void ask_kernel(struct memory *m)
+{
+	struct kernel_view v;
+
+	kernel_open(m->data, m->io.bytes, m->lost, false, &v);
+	if (v.refused || v.damaged) {
+		snprintf(last_line, sizeof(last_line), "the kernel: %s",
+			 v.refused ? v.refused : v.damaged);
+		broken("what check calls clean the kernel opens without a complaint");
+	}
+	compare_sights(m, &v);
+	kernel_close(&v);
+}
+
+void target_try(const struct target_image *image)
 {
 	struct memory m;
 	long problems;
 
-	memory_init(&m, data, size);
+	memory_init(&m, image);
 	check(&m, false);
 	problems = check(&m, true);
+	if (!problems)
+		ask_kernel(&m);
 	if (problems < 0)
 		target_counts.refused++;
 	else
 		try_repair(&m, problems);
-	free(m.data);
+	target_counts.unreadable += image->lost != NULL;
+	memory_free(&m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const struct target_image image = { .data = data, .size = size };
+
+	target_try(&image);
 	return 0;
 }

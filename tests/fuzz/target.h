@@ -8,16 +8,33 @@
 /* As libFuzzer calls it: @data is an image of a device. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* An image of a device. */
+struct target_image {
+	const uint8_t *data;
+	size_t size;
+	const uint8_t *lost;	/* a byte for each sector, not 0: it cannot be read; or NULL */
+};
+
+/* What LLVMFuzzerTestOneInput() does. */
+void target_try(const struct target_image *image);
+
 /*
- * Repair the image @data; a snapshot that is still alive then must show what it
- * showed in the image @whole, or an error. Not for images with forged checksums.
+ * Repair @image; a snapshot that is still alive then must show what it showed in @whole, or
+ * an error. Not for images with forged checksums.
  */
-void target_keeps_views(const uint8_t *whole, size_t whole_size, const uint8_t *data,
-			size_t size);
+void target_keeps_views(const struct target_image *whole, const struct target_image *image);
+
+/*
+ * The same, but the machine dies after one of repair's writes, as @seed says, and what was
+ * not flushed is lost or not: neither the kernel nor a second repair may believe what was
+ * not believed before.
+ */
+void target_interrupted(const struct target_image *whole, const struct target_image *image,
+			uint64_t seed);
 
 /* What has come of the images so far. */
 struct target_counts {
-	unsigned long refused, clean, repaired, left, failed;
+	unsigned long refused, clean, repaired, left, failed, unreadable, cuts;
 };
 
 extern struct target_counts target_counts;

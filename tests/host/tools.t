@@ -227,6 +227,35 @@ ends 1 "  repaired" cowsnap repair "$work/s"
 ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 ok "  clean" cowsnap check "$work/s"
 
+for bytes in 100 4196 "100 4196" 50; do
+	whole
+	for byte in $bytes; do
+		flip "$work/s" "$byte"
+	done
+	ends 1 "one bit of a superblock (byte $bytes): found" cowsnap check "$work/s"
+	says 'superblock [AB] .*one bit is wrong' "  as such"
+	ends 1 "  repaired" cowsnap repair "$work/s"
+	ok "  clean" cowsnap check "$work/s"
+	ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+done
+
+whole
+flip "$work/s" $((records * 8192 + 100))
+ends 1 "one bit of a block of records: found" cowsnap check "$work/s"
+says 'block 0 of records chunk 0 .*one bit is wrong' "  as such"
+ends 1 "  repaired" cowsnap repair "$work/s"
+ok "  clean" cowsnap check "$work/s"
+ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+
+# An older store, with larger blocks, has left its second superblock.
+mkstore --block 512 --chunk 8 --plain --seed 21 "$work/s"
+cowsnap dump "$work/s" | grep uuid >"$work/before"
+mkstore --block 4096 --chunk 8 --plain --seed 22 "$work/older"
+dd if="$work/older" of="$work/s" bs=512 skip=8 seek=8 count=1 conv=notrunc status=none
+smash "$work/s" 100
+cowsnap dump "$work/s" 2>/dev/null | grep uuid >"$work/after"
+ok "without superblock A no older store's B counts" cmp "$work/before" "$work/after"
+
 whole
 smash "$work/s" 600
 ends 1 "a table block: found" cowsnap check "$work/s"
@@ -252,6 +281,15 @@ says 'reads of it fail' "  and says so"
 ends 1 "  --invalidate gives the snapshots up" cowsnap repair --invalidate "$work/s"
 ok "  clean" cowsnap check -v "$work/s"
 says 'clean, ([1-9]|1[0-9]|2[0-9]) snapshots' "  the others live on"
+
+whole
+for ((i = 0; i < 30; i++)); do
+	smash "$work/s" $(((place + 20 + i) * 8192 + 5000)) 1
+done
+ends 1 "much data: found" cowsnap check "$work/s"
+says '30 problems' "  all of it"
+says 'and 20 more damaged chunks' "  not with a line each"
+ok "  only the first ten have one" test "$(grep -c 'wrong checksum' "$work/out")" = 10
 
 whole
 smash "$work/s" $((records * 8192 + 100))
@@ -290,11 +328,59 @@ says 'a commit had not ended; [0-9]+ slots' "  but mentioned"
 ok "  nothing to repair" cowsnap repair "$work/u"
 ok "  nothing done" cmp "$work/u" "$work/u2"
 
+truncate -s 0 "$work/b" && truncate -s 4M "$work/b"
+cowsnap dump "$work/u" >"$work/udump"
+ok "  a dump of it can be restored" cowsnap restore -i "$work/udump" --data-from "$work/u" "$work/b"
+ok "    with what is in doubt" cowsnap check "$work/b"
+says 'a commit had not ended; [0-9]+ slots' "    as it was"
+ok "    the same" dumps_are_alike "$work/u" "$work/b"
+flip "$work/u" 100
+ends 1 "  repair of something else" cowsnap repair "$work/u"
+ok "    leaves it in doubt" dumps_are_alike "$work/u" "$work/u2"
+
+# ---- a dump that is older than the store ---------------------------------------------------
+
+whole
+cowsnap dump "$work/s" >"$work/olddump"
+ok "a dump of the store as it is" cowsnap restore -i "$work/olddump" "$work/s"
+ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+ok "  once more, as after an interruption" cowsnap restore -i "$work/olddump" "$work/s"
+ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+# Whatever is written to a store numbers its superblocks anew.
+flip "$work/s" 100
+cowsnap repair "$work/s" >/dev/null
+cp --sparse=always "$work/s" "$work/newer"
+ends 1 "a dump older than its target" cowsnap restore -i "$work/olddump" "$work/s"
+says 'snapshot 7 becomes invalid: the store is newer than the dump' "  makes the snapshots invalid"
+ok "  clean" cowsnap check "$work/s"
+says 'clean, 0 snapshots' "  none is alive"
+cp --sparse=always "$work/newer" "$work/s"
+ok "  not with --force" cowsnap restore -f -i "$work/olddump" "$work/s"
+ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+truncate -s 0 "$work/b" && truncate -s $((16 << 20)) "$work/b"
+ends 1 "so does data from a newer store" cowsnap restore -i "$work/olddump" \
+	--data-from "$work/newer" "$work/b"
+says 'snapshot 7 becomes invalid: the store is newer than the dump' "  which it says"
+# No superblock is left, but the tables have later numbers than the dump.
+sed -i -E 's/^sequence .*/sequence 3/' "$work/olddump"
+cp --sparse=always "$work/newer" "$work/s"
+smash "$work/s" 0 512
+smash "$work/s" 4096 512
+ends 1 "so do tables alone" cowsnap restore -i "$work/olddump" "$work/s"
+says 'snapshot 7 becomes invalid: the store is newer than the dump' "  which it says"
+rm -f "$work/newer"
+
 # ---- somebody else's ---------------------------------------------------------------------
 
 truncate -s 4M "$work/f"
 ends 2 "zeros are no store" cowsnap check "$work/f"
 says 'no store yet' "  yet"
+truncate -s 700 "$work/f2"
+ends 2 "a file of 700 bytes is no store" cowsnap check "$work/f2"
+says 'no store of dm-cowsnap: it has 512 bytes, too few' "  says so"
+yes 'no store' | head -c 100000 >"$work/f2"
+ends 2 "text is no store" cowsnap check "$work/f2"
+says 'no store of dm-cowsnap$' "  says so"
 printf 'SnAp\1\0\0\0\1\0\0\0\10\0\0\0' | dd of="$work/f" conv=notrunc status=none
 for command in "check" "repair" "dump" "restore -i $work/text"; do
 	# shellcheck disable=SC2086  # several words
@@ -305,6 +391,8 @@ if command -v mkfs.ext4 >/dev/null; then
 	rm "$work/f"
 	truncate -s 4M "$work/f" && mkfs.ext4 -q "$work/f"
 	cp "$work/f" "$work/f2"
+	ends 2 "check: a filesystem is no store" cowsnap check "$work/f"
+	says 'no store of dm-cowsnap, it holds ext4' "  which it names"
 	ends 2 "restore: not over a filesystem" cowsnap restore -i "$work/text" "$work/f"
 	says 'holds ext4' "  which it names"
 	ok "  it is as it was" cmp "$work/f" "$work/f2"

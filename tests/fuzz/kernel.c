@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* A model of how the kernel opens a store. */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../tools/crc32c.h"
+#include "kernel.h"
+
+#define SECTOR 512
+
+#define EPOCH_MAX	((1ULL << 28) - 2)
+
+struct loader {
+	const u8 *data;
+	size_t bytes;
+	const u8 *lost;
+	bool highest_only;
+	struct kernel_view *v;
+	struct cowsnap_super super;
+	struct cowsnap_geometry geo;
+	u64 chunks, origin_chunks, epoch, durable, last;
+	u64 damaged;
+	u64 *sequence;		/* of the block of each slot */
+	size_t max_slots, max_snaps;
+};
+
+static bool readable(const struct loader *l, size_t offset, size_t len)
+{
+	size_t sector;
+
+	if (offset > l->bytes || len > l->bytes - offset)
+		return false;
+	for (sector = offset / SECTOR; l->lost && sector * SECTOR < offset + len; sector++)
+		if (l->lost[sector])
+			return false;
+	return true;
+}
+
+static void *grown(void *array, size_t nr, size_t *max, size_t size)
+{
+	if (nr < *max)
+		return array;
+	*max = *max ? 2 * *max : 64;
+	array = realloc(array, *max * size);
+	if (!array)
+		abort();
+	return array;
+}
+
+static void refuse(struct loader *l, const char *why)
+{
+	if (!l->v->refused)
+		l->v->refused = why;
+}
+
+static void complain(struct loader *l, const char *what)
+{
+	if (!l->v->damaged)
+		l->v->damaged = what;
+}
+
+/* ---- superblocks ---- */
+
+static bool super_right(struct loader *l, size_t offset, struct cowsnap_super *super)
+{
+	struct cowsnap_super copy;
+
+	if (!readable(l, offset, sizeof(*super)))
+		return false;
+	memcpy(super, l->data + offset, sizeof(*super));
+	copy = *super;
+	copy.crc = 0;
+	return !memcmp(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES) &&
+	       le32toh(super->crc) == crc32c(crc32c_seed(super->uuid, offset / SECTOR), &copy,
+					     sizeof(copy));
+}
+
+static bool second_right(struct loader *l, u32 at, struct cowsnap_super *super)
+{
+	return super_right(l, at, super) && le32toh(super->block_bytes) == at;
+}
+
+static bool choose(struct loader *l)
+{
+	struct cowsnap_super second;
+	u32 at;
+
+	if (super_right(l, 0, &l->super)) {
+		at = le32toh(l->super.block_bytes);
+		if (at < 512 || at > 4096 || at & (at - 1) || !second_right(l, at, &second)) {
+			complain(l, "a superblock");
+			return true;
+		}
+		if (memcmp(second.uuid, l->super.uuid, 16))
+			complain(l, "a superblock of another store");
+		else if (le64toh(second.sequence) > le64toh(l->super.sequence))
+			l->super = second;
+		return true;
+	}
+	complain(l, "superblock A");
+	for (at = 512; at <= 4096; at *= 2)
+		if (second_right(l, at, &l->super))
+			return true;
+	return false;
+}
+
+static bool any_room(struct loader *l)
+{
+	struct cowsnap_segment seg;
+	u64 i;
+
+	for (i = 0; ; i++) {
+		cowsnap_get_segment(&l->geo, i, &seg);
+		if (seg.start >= l->chunks)
+			return false;
+		if (cowsnap_segment_room(&seg, l->chunks))
+			return true;
+	}
+}
+
+static u64 blocks_of_device(struct loader *l)
+{
+	struct cowsnap_segment seg;
+	u64 blocks;
+
+	cowsnap_get_segment(&l->geo, cowsnap_find_segment(&l->geo, l->chunks - 1), &seg);
+	blocks = (l->chunks - seg.start) * l->geo.chunk_blocks;
+	return seg.first_block + (blocks < seg.blocks ? blocks : seg.blocks);
+}
+
+static bool super_fits(struct loader *l)
+{
+	const struct cowsnap_super *s = &l->super;
+	u64 sectors = l->bytes / SECTOR;
+	u32 chunk = le32toh(s->chunk_sectors);
+
+	if (le32toh(s->version) != COWSNAP_FORMAT)
+		refuse(l, "format");
+	else if (le64toh(s->incompat) & ~COWSNAP_INCOMPAT_KNOWN ||
+		 le64toh(s->ro_compat) & ~COWSNAP_RO_COMPAT_KNOWN)
+		refuse(l, "features");
+	else if (cowsnap_geometry_init(&l->geo, le32toh(s->block_bytes), chunk))
+		refuse(l, "sizes");
+	else if (!(l->chunks = sectors >> l->geo.chunk_shift) || !any_room(l))
+		refuse(l, "too small");
+	else if (le64toh(s->store_sectors) > sectors)
+		refuse(l, "shorter than it was");
+	else if (le32toh(s->blocks) < 2 || le32toh(s->blocks) > blocks_of_device(l))
+		refuse(l, "table blocks");
+	else if (le64toh(s->epoch) > EPOCH_MAX)
+		refuse(l, "epoch");
+	if (!l->v->refused)
+		l->origin_chunks = (le64toh(s->origin_sectors) + chunk - 1) / chunk;
+	return !l->v->refused;
+}
+
+/* ---- tables ---- */
+
+static bool slot_sane(struct loader *l, const struct kernel_slot *s)
+{
+	if (s->kind == COWSNAP_SLOT_FREE)
+		return true;
+	if (s->place >= l->chunks || s->kind >= COWSNAP_SLOT_KINDS)
+		return false;
+	if (s->kind == COWSNAP_SLOT_RECORDS)
+		return s->chunk < COWSNAP_MAX_SNAPSHOTS;
+	return s->epoch && s->epoch <= EPOCH_MAX && s->chunk < l->origin_chunks;
+}
+
+static void parse_slot(const u8 *at, u64 place, struct kernel_slot *s, bool *fresh)
+{
+	struct cowsnap_slot slot;
+
+	memcpy(&slot, at, sizeof(slot));
+	s->crc = le32toh(slot.crc);
+	s->chunk = le32toh(slot.chunk_low) | (u64)(slot.chunk_high_kind & 0xf) << 32;
+	s->epoch = le32toh(slot.epoch_low) | (u64)slot.epoch_high << 32;
+	s->kind = slot.chunk_high_kind >> 4 & 7;
+	s->place = place;
+	*fresh = slot.chunk_high_kind & COWSNAP_SLOT_FRESH;
+}
+
+static bool block_sane(struct loader *l, const u8 *slots, u32 nr, u64 place)
+{
+	struct kernel_slot s;
+	bool fresh;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		parse_slot(slots + i * sizeof(struct cowsnap_slot), place + i, &s, &fresh);
+		if (!slot_sane(l, &s))
+			return false;
+	}
+	return true;
+}
+
+static void take_slots(struct loader *l, const u8 *slots, u32 nr, u64 place, u64 sequence)
+{
+	struct kernel_view *v = l->v;
+	size_t had;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		struct kernel_slot s = { 0 };
+
+		parse_slot(slots + i * sizeof(struct cowsnap_slot), place + i, &s, &s.unsure);
+		if (s.kind == COWSNAP_SLOT_FREE)
+			continue;
+		had = l->max_slots;
+		v->slot = grown(v->slot, v->nr_slots, &l->max_slots, sizeof(s));
+		if (had != l->max_slots) {
+			l->sequence = realloc(l->sequence, l->max_slots * sizeof(u64));
+			if (!l->sequence)
+				abort();
+		}
+		l->sequence[v->nr_slots] = sequence;
+		v->slot[v->nr_slots++] = s;
+	}
+}
+
+static void load_block(struct loader *l, const struct cowsnap_segment *seg, u32 block)
+{
+	u64 number = seg->first_block + block;
+	u64 place = seg->data + cowsnap_first_slot(&l->geo, seg, block);
+	u64 sector = cowsnap_block_sector(&l->geo, seg, block);
+	u32 nr = cowsnap_block_slots(&l->geo, number), area = cowsnap_area_offset(number);
+	u32 len = l->geo.block_bytes - area;
+	const u8 *at = l->data + sector * SECTOR + area;
+	struct cowsnap_block_header header;
+
+	if (!nr)
+		return;
+	if (!readable(l, sector * SECTOR + area, len)) {
+		l->damaged++;
+		return;
+	}
+	memcpy(&header, at, sizeof(header));
+	if (le32toh(header.crc) != crc32c(crc32c_seed(l->super.uuid, sector), at + 4, len - 4) ||
+	    le64toh(header.sequence) >> 62 || le64toh(header.durable) >> 62 ||
+	    !block_sane(l, at + sizeof(header), nr, place)) {
+		l->damaged++;
+		return;
+	}
+	if (le64toh(header.durable) > l->durable)
+		l->durable = le64toh(header.durable);
+	if (le64toh(header.sequence) > l->last)
+		l->last = le64toh(header.sequence);
+	take_slots(l, at + sizeof(header), nr, place, le64toh(header.sequence));
+}
+
+static void load_tables(struct loader *l)
+{
+	u64 blocks = le32toh(l->super.blocks), i;
+	struct cowsnap_segment seg;
+	u32 block;
+
+	l->durable = le64toh(l->super.durable);
+	for (i = 0; ; i++) {
+		cowsnap_get_segment(&l->geo, i, &seg);
+		if (seg.first_block >= blocks)
+			break;
+		for (block = 0; block < seg.blocks && seg.first_block + block < blocks; block++)
+			load_block(l, &seg, block);
+	}
+	if (l->damaged)
+		complain(l, "table blocks");
+}
+
+/* ---- what is in doubt ---- */
+
+static bool data_right(struct loader *l, const struct kernel_slot *s, bool *unreadable)
+{
+	u64 sector = s->place << l->geo.chunk_shift;
+	size_t len = (size_t)l->geo.chunk_sectors * SECTOR;
+
+	*unreadable = !readable(l, sector * SECTOR, len);
+	return !*unreadable && crc32c(crc32c_seed(l->super.uuid, sector),
+				      l->data + sector * SECTOR, len) == s->crc;
+}
+
+/* Home has what is not there: the model's writers were never let go. */
+static void settle(struct loader *l)
+{
+	struct kernel_view *v = l->v;
+	size_t i, kept = 0;
+	bool unreadable;
+
+	for (i = 0; i < v->nr_slots; i++) {
+		struct kernel_slot s = v->slot[i];
+
+		s.unsure = s.unsure && l->sequence[i] > l->durable &&
+			   (!l->highest_only || l->sequence[i] == l->last);
+		if (s.unsure && s.kind == COWSNAP_SLOT_COPIED && !data_right(l, &s, &unreadable)) {
+			if (unreadable)
+				complain(l, "unreadable data of a commit");
+			continue;
+		}
+		v->slot[kept++] = s;
+	}
+	v->nr_slots = kept;
+}
+
+/* What nobody reads while the store is opened, but a reader of a snapshot would miss. */
+static void look_at_data(struct loader *l)
+{
+	struct kernel_view *v = l->v;
+	const struct kernel_slot *s;
+	bool unreadable, error;
+	size_t i, j;
+
+	for (i = 0; i < v->nr_slots; i++) {
+		s = &v->slot[i];
+		if (s->kind != COWSNAP_SLOT_COPIED && s->kind != COWSNAP_SLOT_PRIVATE)
+			continue;
+		if (data_right(l, s, &unreadable) ||
+		    (s->kind == COWSNAP_SLOT_PRIVATE && !unreadable))
+			continue;
+		for (j = 0; j < v->nr_snaps; j++)
+			if (kernel_read(v, &v->snap[j], s->chunk, &error) == s && !error)
+				complain(l, "data");
+	}
+}
+
+/* ---- records ---- */
+
+static void add_record(struct loader *l, u32 number, const struct cowsnap_record *r)
+{
+	struct kernel_view *v = l->v;
+	struct kernel_snap snap = {
+		.id = le16toh(r->id), .state = r->state, .epoch = le64toh(r->epoch),
+		.written = le32toh(r->flags) & COWSNAP_RECORD_WRITTEN,
+	};
+	size_t i;
+
+	if (r->state == COWSNAP_RECORD_FREE)
+		return;
+	if (r->state >= COWSNAP_RECORD_STATES || !snap.epoch || snap.epoch > EPOCH_MAX ||
+	    number >= COWSNAP_MAX_SNAPSHOTS ||
+	    le64toh(r->sectors) > le64toh(l->super.origin_sectors))
+		refuse(l, "a record");
+	for (i = 0; i < v->nr_snaps; i++)
+		if (v->snap[i].id == snap.id)
+			refuse(l, "a snapshot twice");
+	v->snap = grown(v->snap, v->nr_snaps, &l->max_snaps, sizeof(snap));
+	v->snap[v->nr_snaps++] = snap;
+	if (snap.epoch > l->epoch)
+		l->epoch = snap.epoch;
+}
+
+static void load_records(struct loader *l, const struct kernel_slot *s)
+{
+	u32 per = cowsnap_block_records(&l->geo), bytes = l->geo.block_bytes, block, i;
+	struct cowsnap_block_header header;
+	struct cowsnap_record r;
+
+	for (block = 0; block < l->geo.chunk_blocks; block++) {
+		u64 sector = (s->place << l->geo.chunk_shift) + block * (bytes / SECTOR);
+		u64 first = COWSNAP_SUPER_RECORDS + (s->chunk * l->geo.chunk_blocks + block) * per;
+		const u8 *at = l->data + sector * SECTOR;
+
+		if (!readable(l, sector * SECTOR, bytes)) {
+			complain(l, "records");
+			continue;
+		}
+		memcpy(&header, at, sizeof(header));
+		if (le32toh(header.crc) != crc32c(crc32c_seed(l->super.uuid, sector), at + 4,
+						  bytes - 4) ||
+		    le32toh(header.blocks) != block || le64toh(header.durable) > EPOCH_MAX) {
+			complain(l, "records");
+			continue;
+		}
+		for (i = 0; i < per; i++) {
+			memcpy(&r, at + sizeof(header) + i * sizeof(r), sizeof(r));
+			add_record(l, first + i > UINT32_MAX ? UINT32_MAX : first + i, &r);
+		}
+	}
+}
+
+static void load_snapshots(struct loader *l)
+{
+	size_t i, j;
+
+	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
+		add_record(l, i, &l->super.record[i]);
+	for (i = 0; i < l->v->nr_slots; i++) {
+		if (l->v->slot[i].kind != COWSNAP_SLOT_RECORDS)
+			continue;
+		/* Of two with one number the later place counts. */
+		for (j = i + 1; j < l->v->nr_slots; j++)
+			if (l->v->slot[j].kind == COWSNAP_SLOT_RECORDS &&
+			    l->v->slot[j].chunk == l->v->slot[i].chunk)
+				break;
+		if (j == l->v->nr_slots)
+			load_records(l, &l->v->slot[i]);
+	}
+}
+
+void kernel_open(const u8 *data, size_t bytes, const u8 *lost, bool highest_only,
+		 struct kernel_view *v)
+{
+	struct loader l = {
+		.data = data, .bytes = bytes & ~(size_t)511, .lost = lost,
+		.highest_only = highest_only, .v = v,
+	};
+
+	memset(v, 0, sizeof(*v));
+	if (!choose(&l)) {
+		refuse(&l, "no superblock");
+		return;
+	}
+	if (!super_fits(&l))
+		return;
+	l.epoch = le64toh(l.super.epoch);
+	load_tables(&l);
+	settle(&l);
+	load_snapshots(&l);
+	if (l.damaged)
+		v->lost_epoch = l.damaged == le32toh(l.super.damaged_blocks) ?
+				le64toh(l.super.damage_epoch) : l.epoch;
+	if (!v->refused)
+		look_at_data(&l);
+	free(l.sequence);
+}
+
+void kernel_close(struct kernel_view *v)
+{
+	free(v->slot);
+	free(v->snap);
+	memset(v, 0, sizeof(*v));
+}
+
+/* ---- reading ---- */
+
+static bool is_private(const struct kernel_slot *s)
+{
+	return s->kind == COWSNAP_SLOT_PRIVATE || s->kind == COWSNAP_SLOT_PRIVATE_ZERO;
+}
+
+static const struct kernel_slot *look_up(const struct kernel_view *v, u64 epoch, u64 chunk)
+{
+	const struct kernel_slot *s, *found = NULL;
+	size_t i;
+
+	for (i = 0; i < v->nr_slots; i++) {
+		s = &v->slot[i];
+		if (s->chunk != chunk || s->kind == COWSNAP_SLOT_RECORDS)
+			continue;
+		if (is_private(s)) {
+			if (s->epoch == epoch)
+				return s;
+		} else if (s->epoch >= epoch && (!found || s->epoch < found->epoch)) {
+			found = s;
+		}
+	}
+	return found;
+}
+
+static bool is_live(const struct kernel_snap *snap)
+{
+	return snap->state == COWSNAP_RECORD_LIVE || snap->state == COWSNAP_RECORD_MERGING;
+}
+
+const struct kernel_slot *kernel_read(const struct kernel_view *v,
+				      const struct kernel_snap *snap, u64 chunk, bool *error)
+{
+	const struct kernel_slot *s = look_up(v, snap->epoch, chunk);
+
+	*error = !is_live(snap);
+	if (v->lost_epoch && snap->epoch <= v->lost_epoch && !(s && is_private(s)))
+		*error |= !s || s->epoch != snap->epoch || snap->written;
+	return s;
+}
