@@ -103,7 +103,7 @@ help:
 	@echo 'make clean        remove what a build leaves'
 	@echo 'make style        sparse, W=1, checkpatch --strict, shellcheck; no warning allowed'
 	@echo 'make check        test in virtual machines with 6.1, 6.12 and the newest kernel'
-	@echo 'make check-debug  the same in a kernel with KASAN, lockdep and kmemleak'
+	@echo 'make check-debug  all of it in a kernel with KASAN, lockdep, kmemleak and failing allocations'
 	@echo 'make check-lvm    LVM in full, on 6.1 and 6.12'
 	@echo 'make check-long   thousands of power cuts and damaged stores (CUTS=, MUTATIONS=)'
 	@echo 'make sabotage     break each promise on purpose and see its test fail'

@@ -10,20 +10,42 @@
  *   |                | bios wait     |                                  |
  *   +----------------+---------------+----------------------------------+
  *
- * So the origin shows the rolled-back data at once. What is written to the last part
- * is written to the snapshot; where the snapshot has nothing of its own and no newer one
- * needs a copy, it goes home like any write. The merge goes through the chunks in
- * order: it lets the I/O to a stretch end, copies what the snapshot has there to home
- * by ordinary writes (so other snapshots get their copies first), flushes the origin, and
- * writes down how far it has come before the stretch is opened.
+ * So the origin shows the rolled-back data at once. A write to the last part is a
+ * write to the snapshot. Where the snapshot has nothing of its own and no newer
+ * snapshot needs a copy, the write goes home like any other. The merge works through
+ * the chunks in order, one stretch at a time:
+ *
+ *   MERGE_COPY    close the stretch: wait for the I/O in it. Copy what the snapshot has
+ *                 there to home by ordinary writes, so that other snapshots get their
+ *                 copies first. Flush the origin.
+ *   MERGE_NOTE    write down how far the merge has come, then open the stretch.
+ *   MERGE_FINISH  after the last stretch: say that the snapshot is merged.
+ *
+ * Each step of the work item does one stretch and queues the item again, with a delay
+ * if there is a throttle.
  *
  * What a crash leaves: the superblock's merge_chunk is at or behind `done`. The stretch
  * in between holds nothing at home but what was copied there, so copying it once more
  * does no harm.
+ *
+ * Flushes: while a merge is under way, writes to the origin may have been acknowledged by
+ * the store's device. A flush of the origin goes to both devices.
+ *
+ * What fails: an error in MERGE_COPY opens the stretch again where it was; the snapshot
+ * still has everything. After an error in MERGE_NOTE nobody knows which of the two
+ * positions a crash would find. So the stretch stays closed while the note is tried
+ * again. When the merge gives up, the stretch can be read (home has all of it), and
+ * writes to it end with an error. By MERGE_FINISH everything is at home, and stays so.
+ * After a failure no bio waits for the merge: what finds no room in the store ends with
+ * an error. Resuming the merge's table again tries again.
+ *
+ * Lifetime: a bio looks at origin->merge with the gate held. Whoever frees a merge takes
+ * it away from there first, and then waits for the gate.
  */
 #include <linux/completion.h>
 #include <linux/crc32c.h>
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -35,16 +57,45 @@
 /* Copied at once. */
 #define COPY_SECTORS		1024U
 
+/* How often a note is tried, and how long to wait in between. */
+#define NOTE_TRIES		5
+#define RETRY_NS		NSEC_PER_SEC
+
+/* What the work item does next. */
+enum merge_phase {
+	MERGE_COPY,
+	MERGE_NOTE,
+	MERGE_FINISH,
+	MERGE_DONE,
+};
+
 struct cow_merge {
 	struct cow_store *store;
 	struct cow_snap *snap;
+	u64 end;			/* chunks of the snapshot */
 	u64 done, busy_end;		/* chunks; origin->lock */
-	struct list_head parked;	/* origin->lock */
-	struct work_struct work;
+	struct list_head parked;	/* until the next stretch is open; origin->lock */
+	bool stopped;			/* nobody may queue the work; origin->lock */
+	bool failed;			/* nothing may wait for it; written under origin->lock */
+	struct delayed_work work;
+	struct bio_set bios;
 	void *buffer;
-	bool stop, failed;
 	struct cow_merge *older;	/* ended; freed when the store is closed */
+
+	/* The work item's own. */
+	enum merge_phase phase;
+	unsigned int tries;
+	bool retries;
+	u64 busy_ns, ended_ns;		/* the last stretch: how long it took, when it ended */
 };
+
+/* Run the work item, now or after @delay jiffies. origin->lock held. */
+static void merge_kick(struct cow_merge *m, unsigned long delay)
+{
+	lockdep_assert_held(&m->store->origin->lock);
+	if (!m->stopped)
+		mod_delayed_work(m->store->merge_wq, &m->work, delay);
+}
 
 /* ------------------------------------------------------------- I/O to the origin */
 
@@ -60,7 +111,13 @@ static bool newer_ones_live(struct cow_store *store, u32 epoch)
 	return newer;
 }
 
-enum merge_part { MERGED, BUSY, HOME, SNAPSHOT };
+enum merge_part {
+	MERGED,
+	BUSY,
+	REFUSED,		/* the merge failed, and whether this is merged is not sure */
+	HOME,
+	SNAPSHOT,
+};
 
 /* Where the first chunk of @bio lies, and for how many sectors that is so. */
 static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64 *sectors)
@@ -86,6 +143,9 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 			(u64)m->snap->nr_sectors - start);
 	if (first < m->done)
 		return MERGED;
+	/* A stretch that stays closed is at home: it can be read there. */
+	if (first < m->busy_end && m->failed)
+		return bio_data_dir(bio) == READ ? MERGED : REFUSED;
 	if (first < m->busy_end)
 		return BUSY;
 	if (ext.kind != COW_HOME || cow_pending_overlap(store, first, first + nr - 1))
@@ -143,16 +203,17 @@ static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio 
 	*part = cow_bio_front(cb, sectors);
 	if (*part != cb) {
 		percpu_ref_put(&o->gate);
-		if (*part) {
-			cow_bio_run(*part);
-		} else {
-			*part = cb;
-			cow_bio_defer(cb);
-		}
+		if (!*part)
+			return cow_bio_hand_over(cb, part);
+		cow_bio_run(*part);
 		return DM_MAPIO_SUBMITTED;
 	}
 	if (where == SNAPSHOT)
 		return decide_as_snapshot(m, cb, part);
+	if (where == REFUSED) {
+		percpu_ref_put(&o->gate);
+		return cow_bio_finish(cb, BLK_STS_IOERR);
+	}
 	if (bio_data_dir(cb->bio) == READ)
 		return read_home(cb);
 	r = cow_origin_decide(cb, part);
@@ -160,31 +221,55 @@ static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio 
 	return r;
 }
 
+/* The store's device has acknowledged writes to the origin. The gate keeps it here. */
+static int flush_store(struct cow_merge *m, struct cow_bio *cb)
+{
+	bio_set_dev(cb->bio, m->store->bdev);
+	cb->gated = true;
+	return DM_MAPIO_REMAPPED;
+}
+
 int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
 	struct cow_merge *m;
 
-	while (!percpu_ref_tryget_live(&o->gate))
-		if (cow_origin_hold(cb))
-			return DM_MAPIO_SUBMITTED;
-	/* Whoever takes the merge away shuts the gate first. */
+	if (!cow_origin_enter(cb))
+		return DM_MAPIO_SUBMITTED;
 	m = READ_ONCE(o->merge);
+	if (m && !bio_sectors(cb->bio))
+		return flush_store(m, cb);
 	if (m && !cb->merging)
 		return merge_decide(m, cb, part);
-	if (bio_data_dir(cb->bio) == READ)
+	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)
 		return read_home(cb);
 	percpu_ref_put(&o->gate);
+	/* What this store had acknowledged is at home by now, durably. */
+	if (!bio_sectors(cb->bio))
+		return cow_bio_finish(cb, BLK_STS_OK);
 	return cow_origin_decide(cb, part);
 }
 
-void cow_merge_park(struct cow_bio *cb)
+bool cow_merge_park(struct cow_bio *cb)
 {
 	struct cow_origin *o = cb->origin;
+	struct cow_merge *m;
+	bool waits = true;
 
 	spin_lock(&o->lock);
-	list_add_tail(&cb->node, o->merge ? &o->merge->parked : &o->deferred);
+	m = o->merge;
+	if (!m) {
+		list_add_tail(&cb->node, &o->deferred);
+		mod_delayed_work(o->wq, &o->decide_work, 0);
+	} else if (!m->failed) {
+		/* Only the merge can make room: it does not rest meanwhile. */
+		list_add_tail(&cb->node, &m->parked);
+		merge_kick(m, 0);
+	} else {
+		waits = false;
+	}
 	spin_unlock(&o->lock);
+	return waits;
 }
 
 /* ------------------------------------------------------------------ the merge */
@@ -213,8 +298,9 @@ static int merge_write_part(struct cow_merge *m, sector_t sector, unsigned int n
 	struct merge_write w = {};
 	struct bio *bio;
 
-	bio = bio_alloc(o->bdev, DIV_ROUND_UP(nr_sectors, PAGE_SECTORS), REQ_OP_WRITE,
-			GFP_NOIO);
+	/* From a pool of its own: the one of filesystems may be waiting for us. */
+	bio = bio_alloc_bioset(o->bdev, DIV_ROUND_UP(nr_sectors, PAGE_SECTORS),
+			       REQ_OP_WRITE, GFP_NOIO, &m->bios);
 	bio->bi_iter.bi_sector = sector;
 	bio->bi_end_io = merge_endio;
 	bio->bi_private = &w;
@@ -313,7 +399,7 @@ static bool stretch_is_quiet(struct cow_merge *m)
 
 /*
  * Close the stretch up to @end and wait for all I/O in it. Who writes there waits until
- * it is open again, so no copy rests meanwhile: merge_rest() does, for all of it.
+ * it is open again, so no copy rests meanwhile: the merge does, for all of it.
  */
 static int stretch_close(struct cow_merge *m, u64 end)
 {
@@ -325,7 +411,7 @@ static int stretch_close(struct cow_merge *m, u64 end)
 	spin_unlock(&o->lock);
 	cow_engine_set_hurry(o->engine, true);
 	mutex_lock(&o->admin);
-	r = cow_origin_freeze(o);
+	r = cow_origin_drain(o, COW_DRAIN_JIFFIES);
 	if (!r)
 		cow_origin_thaw(o);
 	mutex_unlock(&o->admin);
@@ -335,6 +421,16 @@ static int stretch_close(struct cow_merge *m, u64 end)
 	return r;
 }
 
+/* What waited for the merge decides again. origin->lock held. */
+static void merge_unpark(struct cow_merge *m)
+{
+	struct cow_origin *o = m->store->origin;
+
+	lockdep_assert_held(&o->lock);
+	list_splice_tail_init(&m->parked, &o->deferred);
+	mod_delayed_work(o->wq, &o->decide_work, 0);
+}
+
 static void stretch_open(struct cow_merge *m, u64 done)
 {
 	struct cow_origin *o = m->store->origin;
@@ -342,10 +438,9 @@ static void stretch_open(struct cow_merge *m, u64 done)
 	spin_lock(&o->lock);
 	m->done = done;
 	m->busy_end = done;
-	list_splice_tail_init(&m->parked, &o->deferred);
+	merge_unpark(m);
 	spin_unlock(&o->lock);
 	cow_engine_set_hurry(o->engine, false);
-	mod_delayed_work(o->wq, &o->decide_work, 0);
 }
 
 static int stretch_copy(struct cow_merge *m)
@@ -370,42 +465,55 @@ static int stretch_copy(struct cow_merge *m)
 	return 0;
 }
 
-static int stretch_note(struct cow_merge *m)
-{
-	struct cow_store *store = m->store;
-	int r = blkdev_issue_flush(store->origin->bdev);
-
-	if (!r) {
-		store->merge_chunk = m->busy_end;
-		r = cow_super_write(store, NULL);
-	}
-	return r;
-}
-
-/* One stretch. 1: there are more; 0: none is left. */
-static int merge_step(struct cow_merge *m)
+/* Where the next stretch ends: behind the next chunk that the snapshot has. */
+static u64 stretch_end(struct cow_merge *m)
 {
 	struct cow_store *store = m->store;
 	struct cow_extent ext;
-	u64 end;
-	int r;
 
 	if (!cow_map_next(&store->map, m->done, m->snap->epoch, &ext))
-		return 0;
-	end = ext.chunk + max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS));
-	end = min(end, cow_sector_to_chunk(store, m->snap->nr_sectors +
-					   store->chunk_sectors - 1));
+		return m->end;
+	return min(m->end, ext.chunk +
+		   max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS)));
+}
+
+/* Bring one stretch home. An error leaves it to the snapshot. */
+static int merge_copy(struct cow_merge *m)
+{
+	u64 end = stretch_end(m);
+	int r;
+
 	r = stretch_close(m, end);
 	if (!r)
 		r = stretch_copy(m);
 	if (!r)
-		r = stretch_note(m);
-	stretch_open(m, r ? m->done : end);
-	return r ?: 1;
+		r = blkdev_issue_flush(m->store->origin->bdev);
+	if (r)
+		stretch_open(m, m->done);
+	else
+		m->phase = MERGE_NOTE;
+	return r;
 }
 
-/* Frozen, with nothing left: from now on the origin is all at home. */
-static int merge_finish(struct cow_merge *m)
+/* The stretch is at home. Until that is written down nothing may be written there. */
+static int merge_note(struct cow_merge *m)
+{
+	int r;
+
+	WRITE_ONCE(m->store->merge_chunk, m->busy_end);
+	r = cow_super_write(m->store, NULL);
+	if (r)
+		return r;
+	stretch_open(m, m->busy_end);
+	m->phase = m->done < m->end ? MERGE_COPY : MERGE_FINISH;
+	return 0;
+}
+
+/*
+ * The record and the superblock say that the snapshot is merged. Whichever of them a
+ * crash finds: all of it has been noted as merged before.
+ */
+static int merge_write_merged(struct cow_merge *m)
 {
 	struct cow_store *store = m->store;
 	struct cow_snap *snap = m->snap;
@@ -421,115 +529,179 @@ static int merge_finish(struct cow_merge *m)
 	store->merging = NULL;
 	if (!r)
 		r = cow_super_write(store, NULL);
-	if (r) {
-		spin_lock(&o->lock);
-		WRITE_ONCE(snap->state, COW_SNAP_MERGING);
-		spin_unlock(&o->lock);
-		store->merging = snap;
-		return r;
-	}
+	if (!r)
+		return 0;
+	store->merging = snap;
 	spin_lock(&o->lock);
-	WRITE_ONCE(o->merge, NULL);
-	list_splice_tail_init(&m->parked, &o->deferred);
+	WRITE_ONCE(snap->state, COW_SNAP_MERGING);
 	spin_unlock(&o->lock);
-	cow_engine_set_hurry(o->engine, false);
-	DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, snap->id, o->bdev);
-	return 0;
-}
-
-/* Nothing seems to be left: look again with all I/O at rest. 1: there is something. */
-static int merge_last(struct cow_merge *m)
-{
-	struct cow_origin *o = m->store->origin;
-	struct cow_extent ext;
-	int r = stretch_close(m, COW_CHUNKS_MAX);
-
-	if (!r && cow_map_next(&m->store->map, m->done, m->snap->epoch, &ext))
-		r = 1;
-	if (r) {
-		stretch_open(m, m->done);
-		return r;
-	}
-	mutex_lock(&o->admin);
-	r = cow_origin_freeze(o);
-	if (!r) {
-		r = merge_finish(m);
-		cow_origin_thaw(o);
-	}
-	mutex_unlock(&o->admin);
-	if (r)
-		stretch_open(m, m->done);
 	return r;
 }
 
-/* Rest in proportion, so that copying takes no more than its share of time. */
-static void merge_rest(struct cow_merge *m, u64 start_ns)
+/* From now on the origin is all at home, and no longer asks where to go. */
+static int merge_finish(struct cow_merge *m)
 {
-	struct cow_engine *engine = m->store->origin->engine;
-	u64 end_ns = ktime_get_ns();
-	u64 busy_ns = end_ns - start_ns;
+	struct cow_store *store = m->store;
+	struct cow_origin *o = store->origin;
+	int r;
 
-	/* The share may be set anew meanwhile. */
-	while (!READ_ONCE(m->stop)) {
-		unsigned int percent = cow_engine_throttle(engine);
-		u64 rest_ns = busy_ns * (100 - percent) / percent;
-		u64 rested_ns = ktime_get_ns() - end_ns;
-
-		if (rested_ns >= rest_ns)
-			break;
-		rest_ns = min_t(u64, rest_ns - rested_ns, 100 * NSEC_PER_MSEC);
-		schedule_timeout_uninterruptible(nsecs_to_jiffies(rest_ns) + 1);
+	mutex_lock(&o->admin);
+	r = merge_write_merged(m);
+	if (!r) {
+		spin_lock(&o->lock);
+		WRITE_ONCE(o->merge, NULL);
+		merge_unpark(m);
+		spin_unlock(&o->lock);
+		m->phase = MERGE_DONE;
 	}
+	mutex_unlock(&o->admin);
+	if (r)
+		return r;
+	DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->snap->id, o->bdev);
+	queue_work(o->wq, &store->event_work);
+	vfree(m->buffer);
+	m->buffer = NULL;
+	cow_store_reclaim(store);
+	return 0;
+}
+
+/* One stretch, or what is left of it. */
+static int merge_step(struct cow_merge *m)
+{
+	int r = 0;
+
+	if (m->phase == MERGE_COPY)
+		r = merge_copy(m);
+	if (!r && m->phase == MERGE_NOTE)
+		r = merge_note(m);
+	if (!r && m->phase == MERGE_FINISH)
+		r = merge_finish(m);
+	return r;
+}
+
+/* Nobody waits for this merge any more. */
+static void merge_fail(struct cow_merge *m, int r)
+{
+	struct cow_store *store = m->store;
+	struct cow_origin *o = store->origin;
+
+	DMERR("store %pg: merging snapshot %u into %pg failed (%d) at chunk %llu", store->bdev,
+	      m->snap->id, o->bdev, r, m->done);
+	DMERR("to go on with it, suspend and resume a table of cowsnap-merge");
+	spin_lock(&o->lock);
+	WRITE_ONCE(m->failed, true);
+	merge_unpark(m);
+	spin_unlock(&o->lock);
+	cow_engine_set_hurry(o->engine, false);
+	queue_work(o->wq, &store->event_work);
+}
+
+/* What was read or written once may not be so the next time: only notes are repeated. */
+static bool merge_tries_again(struct cow_merge *m, int r)
+{
+	if (r == -ENOMEM)
+		return true;
+	return m->phase != MERGE_COPY && ++m->tries < NOTE_TRIES;
+}
+
+/*
+ * How long to rest between two steps. After a stretch as long as leaves copying its share
+ * of time, but not while a bio waits for the next stretch.
+ */
+static u64 merge_rest_ns(struct cow_merge *m)
+{
+	unsigned int percent = cow_engine_throttle(m->store->origin->engine);
+
+	if (m->retries)
+		return RETRY_NS;
+	if (m->phase != MERGE_COPY || !list_empty_careful(&m->parked))
+		return 0;
+	return m->busy_ns * (100 - percent) / percent;
+}
+
+/* Queue the work again for when it has rested. False: it has. */
+static bool merge_rests(struct cow_merge *m)
+{
+	u64 rest_ns = merge_rest_ns(m), rested_ns = ktime_get_ns() - m->ended_ns;
+
+	if (rested_ns >= rest_ns)
+		return false;
+	spin_lock(&m->store->origin->lock);
+	merge_kick(m, nsecs_to_jiffies(rest_ns - rested_ns) + 1);
+	spin_unlock(&m->store->origin->lock);
+	return true;
 }
 
 static void merge_work(struct work_struct *work)
 {
-	struct cow_merge *m = container_of(work, struct cow_merge, work);
-	struct cow_store *store = m->store;
-	int r = 1;
+	struct cow_merge *m = container_of(to_delayed_work(work), struct cow_merge, work);
+	struct cow_origin *o = m->store->origin;
+	u64 start_ns = ktime_get_ns();
+	int r;
 
-	while (r > 0 && !READ_ONCE(m->stop)) {
-		u64 start_ns = ktime_get_ns();
+	if (READ_ONCE(m->failed) || m->phase == MERGE_DONE || merge_rests(m))
+		return;
+	r = merge_step(m);
+	m->ended_ns = ktime_get_ns();
+	m->busy_ns = m->ended_ns - start_ns;
+	m->retries = r && merge_tries_again(m, r);
+	if (!r)
+		m->tries = 0;
+	if (r && !m->retries) {
+		merge_fail(m, r);
+		return;
+	}
+	spin_lock(&o->lock);
+	merge_kick(m, 0);
+	spin_unlock(&o->lock);
+}
 
-		r = merge_step(m);
-		if (!r)
-			r = merge_last(m);
-		merge_rest(m, start_ns);
-	}
-	if (r < 0) {
-		DMERR("store %pg: merging snapshot %u into %pg failed (%d) at chunk %llu",
-		      store->bdev, m->snap->id, store->origin->bdev, r, m->done);
-		WRITE_ONCE(m->failed, true);
-	}
-	if (r > 0)
-		return;
-	queue_work(store->origin->wq, &store->event_work);
-	if (r)
-		return;
-	vfree(m->buffer);
-	m->buffer = NULL;
-	cow_store_reclaim(store);
+void cow_merge_hurry(struct cow_origin *o)
+{
+	spin_lock(&o->lock);
+	if (o->merge)
+		merge_kick(o->merge, 0);
+	spin_unlock(&o->lock);
 }
 
 /* ------------------------------------------------------------------ start, stop */
 
+static void merge_free(struct cow_merge *m)
+{
+	bioset_exit(&m->bios);
+	vfree(m->buffer);
+	kfree(m);
+}
+
+static int merge_alloc_wq(struct cow_store *store)
+{
+	/* Its own: a stretch waits for what is done in the origin's. */
+	if (!store->merge_wq)
+		store->merge_wq = alloc_ordered_workqueue("cowsnap-merge-%u:%u",
+							  WQ_MEM_RECLAIM,
+							  MAJOR(store->bdev->bd_dev),
+							  MINOR(store->bdev->bd_dev));
+	return store->merge_wq ? 0 : -ENOMEM;
+}
+
 static struct cow_merge *merge_alloc(struct cow_snap *snap)
 {
+	struct cow_store *store = snap->store;
 	struct cow_merge *m = kzalloc(sizeof(*m), GFP_KERNEL);
 
 	if (!m)
 		return NULL;
-	m->buffer = vmalloc(max(COPY_SECTORS, snap->store->chunk_sectors) << SECTOR_SHIFT);
-	if (!m->buffer) {
-		kfree(m);
+	m->store = store;
+	m->snap = snap;
+	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
+	INIT_LIST_HEAD(&m->parked);
+	INIT_DELAYED_WORK(&m->work, merge_work);
+	m->buffer = vmalloc(max(COPY_SECTORS, store->chunk_sectors) << SECTOR_SHIFT);
+	if (!m->buffer || merge_alloc_wq(store) ||
+	    bioset_init(&m->bios, 4, 0, BIOSET_NEED_BVECS)) {
+		merge_free(m);
 		return NULL;
 	}
-	m->store = snap->store;
-	m->snap = snap;
-	m->done = snap->store->merge_chunk;
-	m->busy_end = m->done;
-	INIT_LIST_HEAD(&m->parked);
-	INIT_WORK(&m->work, merge_work);
 	return m;
 }
 
@@ -543,38 +715,60 @@ static bool lacks_chunks(const struct cow_snap *snap)
 	return true;
 }
 
-int cow_merge_start(struct cow_snap *snap)
+bool cow_merge_stands_in_the_way(const struct cow_origin *o)
 {
-	struct cow_store *store = snap->store;
-	struct cow_origin *o = store->origin;
+	const struct cow_merge *m = o->merge;
+
+	lockdep_assert_held(&o->admin);
+	if (!m)
+		return false;
+	DMERR("origin %pg: snapshot %u of store %pg is being merged: wait for its end",
+	      o->bdev, m->snap->id, m->store->bdev);
+	return true;
+}
+
+struct cow_merge *cow_merge_prepare(struct cow_snap *snap)
+{
 	struct cow_merge *m;
 
-	if (o->merge) {
-		DMERR("origin %pg: snapshot %u is being merged already", o->bdev,
-		      o->merge->snap->id);
-		return -EBUSY;
-	}
+	if (cow_merge_stands_in_the_way(snap->store->origin))
+		return ERR_PTR(-EBUSY);
 	if (lacks_chunks(snap))
-		return -EUCLEAN;
+		return ERR_PTR(-EUCLEAN);
 	m = merge_alloc(snap);
-	if (!m)
-		return -ENOMEM;
+	return m ?: ERR_PTR(-ENOMEM);
+}
+
+void cow_merge_discard(struct cow_merge *m)
+{
+	if (!IS_ERR_OR_NULL(m))
+		merge_free(m);
+}
+
+void cow_merge_start(struct cow_merge *m)
+{
+	struct cow_store *store = m->store;
+	struct cow_origin *o = store->origin;
+
+	lockdep_assert_held(&o->admin);
+	m->done = store->merge_chunk;
+	m->busy_end = m->done;
+	m->phase = m->done < m->end ? MERGE_COPY : MERGE_FINISH;
 	/* Its work may still be on its last lines. */
 	m->older = store->merge;
 	spin_lock(&o->lock);
 	store->merge = m;
 	WRITE_ONCE(o->merge, m);
+	merge_kick(m, 0);
 	spin_unlock(&o->lock);
-	queue_work(o->wq, &m->work);
-	return 0;
 }
 
-/* Frozen: from LIVE to MERGING, durably. */
-static int merge_begin(struct cow_snap *snap)
+/* From LIVE to MERGING, durably. The origin is frozen. */
+static int merge_write_begun(struct cow_snap *snap)
 {
 	struct cow_store *store = snap->store;
 	enum cow_snap_mark was = snap->mark;
-	int r;
+	int r = 0;
 
 	spin_lock(&store->origin->lock);
 	WRITE_ONCE(snap->state, COW_SNAP_MERGING);
@@ -583,43 +777,113 @@ static int merge_begin(struct cow_snap *snap)
 	WRITE_ONCE(snap->mark, COW_MARK_WRITTEN);
 	store->merging = snap;
 	store->merge_chunk = 0;
-	r = cow_store_renew_live(store);
-	if (!r && snap->record >= COWSNAP_SUPER_RECORDS)
+	if (snap->record >= COWSNAP_SUPER_RECORDS)
 		r = cow_super_write(store, snap);
 	if (!r)
 		r = cow_super_write(store, NULL);
 	if (!r)
-		r = cow_merge_start(snap);
-	if (r) {
-		spin_lock(&store->origin->lock);
-		WRITE_ONCE(snap->state, COW_SNAP_LIVE);
-		WRITE_ONCE(snap->mark, was);
-		spin_unlock(&store->origin->lock);
-		store->merging = NULL;
-		cow_store_renew_live(store);
-	}
+		return 0;
+	spin_lock(&store->origin->lock);
+	WRITE_ONCE(snap->state, COW_SNAP_LIVE);
+	WRITE_ONCE(snap->mark, was);
+	spin_unlock(&store->origin->lock);
+	store->merging = NULL;
 	return r;
+}
+
+/* The disk is told last of what may fail, and nothing that follows can. */
+static int merge_begin(struct cow_merge *m)
+{
+	struct cow_store *store = m->store;
+	struct cow_origin *o = store->origin;
+	struct cow_live *live = cow_store_alloc_live(store);
+	unsigned int noio;
+	int r = -ENOMEM;
+
+	if (!live)
+		return r;
+	r = cow_origin_freeze(o);
+	if (r) {
+		kvfree(live);
+		return r;
+	}
+	/* Writes wait for this, and memory may wait for them. */
+	noio = memalloc_noio_save();
+	r = merge_write_begun(m->snap);
+	if (!r) {
+		cow_store_take_live(store, live);
+		cow_merge_start(m);
+	} else {
+		kvfree(live);
+	}
+	memalloc_noio_restore(noio);
+	cow_origin_thaw(o);
+	return r;
+}
+
+/* Once more, after the devices were mended. */
+static void merge_retry(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_merge *m = o->merge;
+
+	if (!m || m->store != store || !m->failed)
+		return;
+	cow_engine_set_hurry(o->engine, m->busy_end > m->done);
+	spin_lock(&o->lock);
+	/* The work has nothing to do with it while that says "failed". */
+	m->tries = 0;
+	m->retries = false;
+	WRITE_ONCE(m->failed, false);
+	merge_kick(m, 0);
+	spin_unlock(&o->lock);
 }
 
 int cow_merge_activate(struct cow_snap *snap)
 {
-	struct cow_origin *o = snap->store->origin;
+	struct cow_merge *m;
 	int r;
 
+	lockdep_assert_held(&snap->store->origin->admin);
+	if (snap->state == COW_SNAP_MERGING)
+		merge_retry(snap->store);
 	if (snap->state != COW_SNAP_LIVE)
 		return 0;
-	if (o->merge || snap->store->merging) {
-		DMERR("origin %pg: another snapshot is being merged", o->bdev);
-		return -EBUSY;
+	m = cow_merge_prepare(snap);
+	if (IS_ERR(m))
+		return PTR_ERR(m);
+	r = merge_begin(m);
+	if (r) {
+		DMERR("store %pg: merging snapshot %u cannot begin (%d)", snap->store->bdev,
+		      snap->id, r);
+		cow_merge_discard(m);
 	}
-	if (lacks_chunks(snap))
-		return -EUCLEAN;
-	r = cow_origin_freeze(o);
-	if (r)
-		return r;
-	r = merge_begin(snap);
-	cow_origin_thaw(o);
 	return r;
+}
+
+/* @m is the origin's no more, and no bio that saw it there is left. */
+static void merge_take_away(struct cow_merge *m)
+{
+	struct cow_origin *o = m->store->origin;
+
+	mutex_lock(&o->admin);
+	/* However long that takes: what the store's device has not ended needs the store. */
+	cow_origin_drain(o, MAX_SCHEDULE_TIMEOUT);
+	if (o->merge == m) {
+		DMWARN("store %pg is closed while snapshot %u is being merged: name it in a table,",
+		       m->store->bdev, m->snap->id);
+		DMWARN("before %pg is used again: until then it is only partly merged", o->bdev);
+		/* Later flushes of the origin will not come here. */
+		if (blkdev_issue_flush(m->store->bdev))
+			DMERR("store %pg: cannot be flushed", m->store->bdev);
+		WRITE_ONCE(o->merge, NULL);
+		cow_engine_set_hurry(o->engine, false);
+	}
+	spin_lock(&o->lock);
+	merge_unpark(m);
+	spin_unlock(&o->lock);
+	cow_origin_thaw(o);
+	mutex_unlock(&o->admin);
 }
 
 void cow_merge_stop(struct cow_store *store)
@@ -627,26 +891,24 @@ void cow_merge_stop(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 	struct cow_merge *m = store->merge;
 
-	if (!m)
-		return;
-	WRITE_ONCE(m->stop, true);
-	flush_work(&m->work);
-	mutex_lock(&o->admin);
-	if (o->merge == m && !cow_origin_freeze(o)) {
-		WRITE_ONCE(o->merge, NULL);
-		stretch_open(m, m->done);
-		cow_origin_thaw(o);
+	if (m) {
+		spin_lock(&o->lock);
+		m->stopped = true;
+		spin_unlock(&o->lock);
+		cancel_delayed_work_sync(&m->work);
+		merge_take_away(m);
 	}
-	mutex_unlock(&o->admin);
 	store->merge = NULL;
 	while (m) {
 		struct cow_merge *older = m->older;
 
-		flush_work(&m->work);
-		vfree(m->buffer);
-		kfree(m);
+		cancel_delayed_work_sync(&m->work);
+		merge_free(m);
 		m = older;
 	}
+	if (store->merge_wq)
+		destroy_workqueue(store->merge_wq);
+	store->merge_wq = NULL;
 }
 
 u64 cow_merge_left(const struct cow_snap *snap)
@@ -661,6 +923,7 @@ u64 cow_merge_left(const struct cow_snap *snap)
 	while (cow_map_next(&store->map, at, snap->epoch, &ext)) {
 		left += ext.nr;
 		at = ext.chunk + ext.nr;
+		cond_resched();
 	}
 	/* Whoever reads 0 takes it for the end, and that is still to be written down. */
 	return left ?: 1;

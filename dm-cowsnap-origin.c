@@ -43,10 +43,7 @@
 /* A bio larger than this is cut, since it would wait for all of its copies. */
 #define WRITE_MAX_SECTORS	(8U * COW_RUN_SECTORS)
 
-/* How long creating a snapshot waits for writes that the device does not finish. */
-#define DRAIN_TIMEOUT_SECONDS	60
-
-/* A part cut off a bio in a worker, where dm can no longer cut it. */
+/* A part of a bio that was cut in a worker, where dm can no longer do so. */
 struct cow_piece {
 	struct cow_bio cb;
 	struct bio *whole;
@@ -153,6 +150,22 @@ void cow_absent_exit(void)
 
 /* ------------------------------------------------------------- parts of bios */
 
+/*
+ * In map dm cuts a bio, and has each part mapped by itself. In a worker it cannot: there a
+ * bio that has to be cut becomes the whole of its pieces, and nothing more than that.
+ *
+ *   whole <-- front        the first cut makes two pieces
+ *         <-- rest
+ *         <-- front        each further one makes another of the rest
+ *
+ * A piece is decided, sent and ended like any bio. It has its own reference of the gate, is
+ * tracked and checked and carries data for itself, so that none of this is held while
+ * another piece waits. The whole counts its pieces with bio_inc_remaining(), keeps the first
+ * error and ends with the last of them. A piece is never the whole of others.
+ *
+ * Without memory for pieces a bio is served one part after the other: see shorten().
+ */
+
 void cow_bio_defer(struct cow_bio *cb)
 {
 	struct cow_origin *o = cb->origin;
@@ -181,8 +194,8 @@ static void piece_endio(struct bio *bio)
 	bio_endio(whole);
 }
 
-/* The first @nr_sectors of @cb as a bio of its own. NULL without memory. */
-static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int nr_sectors)
+/* A piece as long as @cb is now, to be counted in @whole. NULL without memory. */
+static struct cow_bio *piece_alloc(struct cow_bio *cb, struct bio *whole)
 {
 	struct cow_piece *piece;
 	struct bio *bio;
@@ -191,27 +204,107 @@ static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int nr_sectors)
 			      &cb->origin->pieces);
 	if (!bio)
 		return NULL;
-	piece = container_of(bio, struct cow_piece, bio);
-	piece->whole = cb->bio;
-	piece->cb = *cb;
-	if (cb->gated)
-		percpu_ref_get(&cb->origin->gate);
-	piece->cb.bio = bio;
 	bio->bi_end_io = piece_endio;
-	bio->bi_iter.bi_size = nr_sectors << SECTOR_SHIFT;
-	bio_inc_remaining(cb->bio);
-	bio_advance(cb->bio, nr_sectors << SECTOR_SHIFT);
+	piece = container_of(bio, struct cow_piece, bio);
+	piece->whole = whole;
+	piece->cb = *cb;
+	piece->cb.bio = bio;
+	piece->cb.piece = true;
+	INIT_LIST_HEAD(&piece->cb.node);
 	return &piece->cb;
+}
+
+static struct bio *whole_of(struct cow_bio *cb)
+{
+	return cb->piece ? container_of(cb, struct cow_piece, cb)->whole : cb->bio;
+}
+
+/* The bio of @cb is cut for the first time: from now on it waits for its pieces only. */
+static struct cow_bio *become_whole(struct cow_bio *cb)
+{
+	cb->rest = piece_alloc(cb, cb->bio);
+	if (cb->rest) {
+		cb->snap = NULL;
+		cb->via_merge = false;
+		cb->gated = false;
+	}
+	return cb->rest;
+}
+
+/*
+ * The first @bytes of @cb as a piece; the rest is a piece as well (@cb, if it is one).
+ * What has been taken for @cb goes with the first. NULL without memory.
+ */
+static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int bytes)
+{
+	struct cow_bio *front, *rest = cb;
+
+	front = piece_alloc(cb, whole_of(cb));
+	if (!front)
+		return NULL;
+	if (!cb->piece)
+		rest = become_whole(cb);
+	if (!rest) {
+		bio_put(front->bio);
+		return NULL;
+	}
+	/* The rest is counted already: as the bio itself, until that was cut. */
+	bio_inc_remaining(whole_of(front));
+	front->bio->bi_iter.bi_size = bytes;
+	bio_advance(rest->bio, bytes);
+	rest->gated = false;
+	return front;
+}
+
+/* Without memory for pieces: @cb ends after @bytes, and goes on from there when it does. */
+static struct cow_bio *shorten(struct cow_bio *cb, unsigned int bytes)
+{
+	struct bvec_iter left = cb->bio->bi_iter;
+
+	bio_advance_iter(cb->bio, &left, bytes);
+	left.bi_size += cb->left.bi_size;
+	cb->left = left;
+	cb->bio->bi_iter.bi_size = bytes;
+	return cb;
 }
 
 struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors)
 {
+	unsigned int bytes = nr_sectors << SECTOR_SHIFT;
+	struct cow_bio *front = NULL;
+
 	if (nr_sectors >= bio_sectors(cb->bio))
 		return cb;
-	if (!cb->in_map)
-		return cut_piece(cb, nr_sectors);
+	if (!cb->in_map) {
+		if (!cb->left.bi_size)
+			front = cut_piece(cb, bytes);
+		return front ?: shorten(cb, bytes);
+	}
+	/* One part might be refused when others are on their way already. */
+	if (cb->bio->bi_opf & REQ_NOWAIT)
+		return NULL;
 	dm_accept_partial_bio(cb->bio, nr_sectors);
 	return cb;
+}
+
+static void bio_work(struct work_struct *work)
+{
+	struct cow_bio *cb = container_of(work, struct cow_bio, work);
+
+	if (cb->left.bi_size) {
+		cb->bio->bi_iter = cb->left;
+		cb->left.bi_size = 0;
+		bio_set_dev(cb->bio, cb->origin->bdev);
+	}
+	cow_bio_run(cb);
+}
+
+int cow_bio_hand_over(struct cow_bio *cb, struct cow_bio **part)
+{
+	*part = cb;
+	INIT_WORK(&cb->work, bio_work);
+	queue_work(cb->origin->wq, &cb->work);
+	return DM_MAPIO_SUBMITTED;
 }
 
 int cow_bio_finish(struct cow_bio *cb, blk_status_t status)
@@ -618,7 +711,8 @@ static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	return verdict;
 }
 
-bool cow_origin_hold(struct cow_bio *cb)
+/* With the gate shut: wait for it. False if it has just opened. */
+static bool origin_hold(struct cow_bio *cb)
 {
 	struct cow_origin *o = cb->origin;
 	bool holding;
@@ -631,6 +725,19 @@ bool cow_origin_hold(struct cow_bio *cb)
 	if (holding)
 		atomic64_inc(&o->held_writes);
 	return holding;
+}
+
+bool cow_origin_enter(struct cow_bio *cb)
+{
+	while (!percpu_ref_tryget_live(&cb->origin->gate))
+		if (origin_hold(cb))
+			return false;
+	/*
+	 * What was changed while the gate was shut is seen from here on. Pairs with the
+	 * release of percpu_ref_resurrect() in cow_origin_thaw().
+	 */
+	smp_acquire__after_ctrl_dep();
+	return true;
 }
 
 static int go_home(struct cow_bio *cb)
@@ -673,10 +780,8 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 	rcu_read_unlock();
 	*part = cow_bio_front(cb, nr);
 	if (!*part) {
-		*part = cb;
 		percpu_ref_put(&o->gate);
-		cow_bio_defer(cb);
-		return DM_MAPIO_SUBMITTED;
+		return cow_bio_hand_over(cb, part);
 	}
 	if (!preserved) {
 		percpu_ref_put(&o->gate);
@@ -698,17 +803,17 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	bool preserved;
 
 	cow_pace_note_write(o);
-	while (!percpu_ref_tryget_live(&o->gate))
-		if (cow_origin_hold(cb))
-			return DM_MAPIO_SUBMITTED;
+	if (!cow_origin_enter(cb))
+		return DM_MAPIO_SUBMITTED;
 	if (unlikely(READ_ONCE(o->nr_absent)))
 		absent_note_write(o);
 	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
 		return skip_discard(cb, part);
 	if (origin_write_is_free(o, bio, &preserved))
 		return go_home(cb);
-	if (cb->in_map && bio_sectors(bio) > WRITE_MAX_SECTORS)
-		dm_accept_partial_bio(bio, WRITE_MAX_SECTORS);
+	/* If it must not wait it is not cut: it is parked whole then. */
+	if (cb->in_map)
+		cow_bio_front(cb, WRITE_MAX_SECTORS);
 	return preserve_or_go(cb, !preserved && bio_op(bio) != REQ_OP_DISCARD);
 }
 
@@ -731,7 +836,7 @@ static int decide(struct cow_bio *cb, struct cow_bio **part)
 	}
 	if (cb->snap)
 		return cow_snap_decide(cb, part);
-	if (unlikely(READ_ONCE(o->merge)))
+	if (unlikely(READ_ONCE(o->merge) || !bio_sectors(cb->bio)))
 		return cow_merge_decide(cb, part);
 	if (bio_data_dir(cb->bio) == READ)
 		return DM_MAPIO_REMAPPED;
@@ -741,32 +846,39 @@ static int decide(struct cow_bio *cb, struct cow_bio **part)
 int cow_bio_map(struct cow_bio *cb)
 {
 	struct cow_bio *part;
+	int r;
 
 	cb->in_map = true;
-	return decide(cb, &part);
+	r = decide(cb, &part);
+	return r == DM_MAPIO_KILL ? cow_bio_finish(part, BLK_STS_IOERR) : r;
 }
 
 void cow_bio_run(struct cow_bio *cb)
 {
 	struct cow_bio *part;
+	bool more;
 
 	/* Whoever waited is served without waiting for tags or polling. */
 	cb->bio->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED);
 	cb->in_map = false;
 	do {
-		switch (decide(cb, &part)) {
-		case DM_MAPIO_REMAPPED:
+		int r = decide(cb, &part);
+
+		/* If it is not cut it may have ended by now. */
+		more = part != cb;
+		if (more && !cb->piece)
+			cb = cb->rest;
+		if (r == DM_MAPIO_REMAPPED)
 			submit_bio_noacct(part->bio);
-			break;
-		case DM_MAPIO_KILL:
+		else if (r == DM_MAPIO_KILL)
 			cow_bio_finish(part, BLK_STS_IOERR);
-			break;
-		}
-	} while (part != cb);
+	} while (more);
 }
 
 int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 {
+	struct cow_bio *part;
+
 	if (cb->tracked)
 		cow_untrack_read(cb);
 	if (cb->check && !*status) {
@@ -774,22 +886,25 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 		cow_verify_queue(cb);
 		return DM_ENDIO_INCOMPLETE;
 	}
+	/*
+	 * Writes wait for the reads of a live snapshot only, and what others have
+	 * is given back. Of a snapshot that is merged only the gate keeps it here.
+	 */
+	if (cb->snap && bio_data_dir(cb->bio) == READ && !cow_snap_can_be_used(cb))
+		*status = BLK_STS_IOERR;
 	if (cb->gated) {
 		cb->gated = false;
 		percpu_ref_put(&cb->origin->gate);
 	}
-	/*
-	 * Writes wait for the reads of a live snapshot only, and what others have
-	 * is given back.
-	 */
-	if (cb->snap && !cow_snap_can_be_used(cb) && bio_data_dir(cb->bio) == READ)
-		*status = BLK_STS_IOERR;
 	if (cb->carries) {
 		cb->carries->status = *status;
 		cow_pending_finished(cb->carries);
 		return DM_ENDIO_INCOMPLETE;
 	}
-	return DM_ENDIO_DONE;
+	if (!cb->left.bi_size || *status)
+		return DM_ENDIO_DONE;
+	cow_bio_hand_over(cb, &part);
+	return DM_ENDIO_INCOMPLETE;
 }
 
 /* Held and deferred bios decide again. */
@@ -831,23 +946,28 @@ void cow_origin_thaw(struct cow_origin *o)
 	mod_delayed_work(o->wq, &o->decide_work, 0);
 }
 
-int cow_origin_freeze(struct cow_origin *o)
+int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 {
-	int r;
-
 	lockdep_assert_held(&o->admin);
 	reinit_completion(&o->writes_drained);
 	spin_lock(&o->lock);
 	o->holding = true;
 	spin_unlock(&o->lock);
 	percpu_ref_kill(&o->gate);
-	if (!wait_for_completion_timeout(&o->writes_drained,
-					 DRAIN_TIMEOUT_SECONDS * HZ)) {
-		DMERR("origin %pg: writes under way did not end within %u s",
-		      o->bdev, DRAIN_TIMEOUT_SECONDS);
-		cow_origin_thaw(o);
-		return -ETIMEDOUT;
-	}
+	if (wait_for_completion_timeout(&o->writes_drained, timeout))
+		return 0;
+	DMERR("origin %pg: writes under way did not end within %lu s", o->bdev,
+	      timeout / HZ);
+	cow_origin_thaw(o);
+	return -ETIMEDOUT;
+}
+
+int cow_origin_freeze(struct cow_origin *o)
+{
+	int r = cow_origin_drain(o, COW_DRAIN_JIFFIES);
+
+	if (r)
+		return r;
 	r = blkdev_issue_flush(o->bdev);
 	if (r) {
 		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);

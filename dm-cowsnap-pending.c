@@ -15,6 +15,8 @@
  *  I4  snapshot reads on their way home stand in origin->reads from before their
  *      last lookup; a published pending waits for those that overlap it. Until it
  *      is released origin->nr_publishing keeps other writes off the fast path.
+ *  I6  pending_release() acknowledges a snapshot's whole-chunk write only if what it
+ *      wrote got into the map.
  *  I7  pendings come from a pool, and whoever finds none waits for one to be freed.
  *
  * Lock order: see dm-cowsnap.h.
@@ -202,7 +204,8 @@ static void pending_release(struct cow_pending *p)
 	struct cow_store *store = p->store;
 	struct cow_origin *o = store->origin;
 	struct cow_bio *carrier = p->carrier;
-	bool refuse = p->status && cow_kind_is_private(p->kind);
+	blk_status_t status = p->status;
+	bool refuse = status && cow_kind_is_private(p->kind);
 	struct cow_bio *cb, *next;
 	LIST_HEAD(parked);
 
@@ -226,6 +229,9 @@ static void pending_release(struct cow_pending *p)
 
 	if (carrier) {
 		carrier->carries = NULL;
+		/* Its data may have been written, but nobody would find it there (I6). */
+		if (status && !carrier->bio->bi_status)
+			carrier->bio->bi_status = status;
 		bio_endio(carrier->bio);
 	}
 	list_for_each_entry_safe(cb, next, &parked, node) {
@@ -267,6 +273,8 @@ void cow_pending_publish(struct cow_pending *p)
 		r = cow_store_publish(p);
 		if (r != -ENOENT)
 			p->nr_room = 0;
+		if (r && cow_kind_is_private(p->kind))
+			p->status = errno_to_blk_status(r == -ENOENT ? -EIO : r);
 		if (r == -ENOMEM)
 			cow_store_invalidate(p->store, COW_SNAP_INVALID,
 					     "no memory to remember an exception");

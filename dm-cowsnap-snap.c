@@ -42,7 +42,6 @@ static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, 
 				  cow_chunk_to_sector(store, first);
 }
 
-/* Of a bio that was cut in a worker the caller goes on with the rest: @part stays. */
 static int snap_defer(struct cow_bio *cb, struct cow_bio **part)
 {
 	*part = cb;
@@ -125,7 +124,7 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 			sectors = min(sectors, cow_verify_front(store, cb->bio));
 		*part = cow_bio_front(cb, sectors);
 		if (!*part)
-			return snap_defer(cb, part);
+			return cow_bio_hand_over(cb, part);
 		if (!cow_store_trusts(store, snap, &ext))
 			return cow_bio_finish(*part, BLK_STS_IOERR);
 		if (ext.kind == COW_COPIED && store->meta)
@@ -256,6 +255,8 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 	if (plan->mode == COW_BY_BIO) {
 		p->carrier = part;
 		part->carries = p;
+		/* It cannot be refused any more. */
+		part->bio->bi_opf &= ~REQ_NOWAIT;
 		/* Its slot has no checksum: the data has to be durable first. */
 		if (store->meta)
 			part->bio->bi_opf |= REQ_FUA;
@@ -373,7 +374,8 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 /* A zeroed chunk is zero already; a discard may go on to the origin. */
 static int snap_zero_is_done(struct cow_bio *part)
 {
-	if (bio_op(part->bio) == REQ_OP_DISCARD && part->passdown) {
+	/* What has something left is the snapshot's still. */
+	if (bio_op(part->bio) == REQ_OP_DISCARD && part->passdown && !part->left.bi_size) {
 		struct cow_bio *rest = part;
 
 		part->snap = NULL;
@@ -402,7 +404,7 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 			*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first,
 								     ext.nr));
 			if (!*part)
-				return snap_defer(cb, part);
+				return cow_bio_hand_over(cb, part);
 			if (ext.kind == COW_PRIVATE_ZERO)
 				return snap_zero_is_done(*part);
 			point_at_store(store, (*part)->bio, first, ext.place);
@@ -414,12 +416,11 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 		spin_unlock(&snap->store->origin->lock);
 	} while (r == -EAGAIN);
 	if (r == -ENOMEM)
-		return snap_defer(*part ?: cb, part);
-	if (r == -ENOSPC && cb->via_merge) {
+		return *part ? snap_defer(*part, part) : cow_bio_hand_over(cb, part);
+	if (r == -ENOSPC)
 		*part = cb;
-		cow_merge_park(cb);
+	if (r == -ENOSPC && cb->via_merge && cow_merge_park(cb))
 		return DM_MAPIO_SUBMITTED;
-	}
 	if (r == -ENOSPC)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	return r;
@@ -436,7 +437,7 @@ static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
 	if (whole) {
 		*part = cow_bio_front(cb, cow_chunk_to_sector(store, whole));
 		if (!*part)
-			return snap_defer(cb, part);
+			return cow_bio_hand_over(cb, part);
 		if (*part == cb)
 			return snap_write(cb, part);
 		cow_bio_run(*part);
@@ -445,7 +446,7 @@ static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
 	bio_chunks(store, bio, &first);
 	*part = cow_bio_front(cb, bio_sectors_within(store, bio, first, 1));
 	if (!*part)
-		return snap_defer(cb, part);
+		return cow_bio_hand_over(cb, part);
 	return cow_bio_finish(*part, BLK_STS_OK);
 }
 
@@ -459,9 +460,8 @@ static int snap_write_gated(struct cow_bio *cb, struct cow_bio **part)
 	bool passed_on;
 	int r;
 
-	while (!percpu_ref_tryget_live(&o->gate))
-		if (cow_origin_hold(cb))
-			return DM_MAPIO_SUBMITTED;
+	if (!cow_origin_enter(cb))
+		return DM_MAPIO_SUBMITTED;
 	r = bio_op(cb->bio) == REQ_OP_DISCARD ? snap_discard(cb, part) : snap_write(cb, part);
 	/* A discard that went on to the origin has the gate already. */
 	passed_on = r == DM_MAPIO_REMAPPED && !(*part)->gated;

@@ -100,13 +100,23 @@ struct cow_live *cow_store_kept_epochs(struct cow_store *store)
 	return live;
 }
 
+struct cow_live *cow_store_alloc_live(struct cow_store *store)
+{
+	return live_alloc(store);
+}
+
+void cow_store_take_live(struct cow_store *store, struct cow_live *live)
+{
+	spin_lock(&store->origin->lock);
+	live_replace(store, live);
+	spin_unlock(&store->origin->lock);
+}
+
 int cow_store_renew_live(struct cow_store *store)
 {
 	struct cow_live *live = live_alloc(store);
 
-	spin_lock(&store->origin->lock);
-	live_replace(store, live);
-	spin_unlock(&store->origin->lock);
+	cow_store_take_live(store, live);
 	return live ? 0 : -ENOMEM;
 }
 
@@ -322,7 +332,8 @@ int cow_store_no_room(struct cow_store *store, bool must)
 		return -EBUSY;
 	if (space->used < cow_space_ready(space))
 		return -ENOMEM;
-	if (space->geometry && space->blocks < space->max_blocks) {
+	/* What failed is tried again in the background: here nobody waits for it twice. */
+	if (space->geometry && space->blocks < space->max_blocks && !store->extend_failed) {
 		store->blocked = COW_STORE_PREPARING;
 		queue_work(store->origin->wq, &store->extend_work);
 		return -EBUSY;
@@ -608,11 +619,12 @@ static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
 	cow_store_resize(store);
 	if (snap_is_up_to_date(snap, nr_sectors))
 		return 0;
-	if (store->merging) {
-		DMERR("store %pg: snapshot %u is being merged: make new ones after that",
-		      store->bdev, store->merging->id);
+	/*
+	 * Whatever store it would be in: what is at home is not what the origin shows. A
+	 * snapshot that was made before the merge keeps home as it was then.
+	 */
+	if (cow_merge_stands_in_the_way(store->origin))
 		return -EBUSY;
-	}
 	if (store->epoch >= COW_EPOCH_MAX - 1) {
 		DMERR("store %pg: %u snapshots have been made in it: make a new one",
 		      store->bdev, COW_EPOCH_MAX);
@@ -671,28 +683,32 @@ static int store_reserve_undo(struct cow_store *store, unsigned int kib)
 	return r;
 }
 
-/* origin->admin held. */
-static int store_activate(struct cow_store *store)
+/* All that can fail. origin->admin held; the origin is frozen if this succeeds. */
+static int store_make_ready(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
 	int r;
 
-	if (!list_empty(&store->node))
-		return 0;
-	r = cow_store_meet_origin(store);
-	if (!r)
-		r = cow_engine_reserve(o->engine, store->chunk_sectors);
+	r = cow_engine_reserve(o->engine, store->chunk_sectors);
 	if (!r)
 		r = store_reserve_undo(store, store->options.undo_buffer);
-	if (!r && store->meta && !store->super_sequence)
+	if (r)
+		return r;
+	if (store->meta && !store->super_sequence)
 		r = cow_super_format(store);
 	if (!r)
 		r = cow_origin_freeze(o);
-	if (r) {
-		DMERR("store %pg: cannot be used (%d)", store->bdev, r);
-		return r;
-	}
-	check_absence(store);
+	/* The pages of the engine stay: it has as many as its largest chunk needs. */
+	if (r)
+		store_reserve_undo(store, 0);
+	return r;
+}
+
+/* The origin's writes meet the store from now on. The origin is frozen. */
+static void store_hook(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+
 	spin_lock(&o->lock);
 	cover_snapshots(store);
 	list_add_tail_rcu(&store->node, &o->stores);
@@ -701,10 +717,37 @@ static int store_activate(struct cow_store *store)
 	spin_unlock(&o->lock);
 	if (store->options.throttle < 100)
 		cow_engine_set_throttle(o->engine, store->options.throttle);
-	if (store->merging)
-		r = cow_merge_start(store->merging);
-	cow_origin_thaw(o);
-	return r;
+}
+
+/*
+ * All or nothing: a store whose merge cannot go on must not be hooked, or the origin would
+ * show what is at home. origin->admin held.
+ */
+static int store_activate(struct cow_store *store)
+{
+	struct cow_merge *merge = NULL;
+	int r;
+
+	if (!list_empty(&store->node))
+		return 0;
+	r = cow_store_meet_origin(store);
+	if (!r && store->merging) {
+		merge = cow_merge_prepare(store->merging);
+		r = PTR_ERR_OR_ZERO(merge);
+	}
+	if (!r)
+		r = store_make_ready(store);
+	if (r) {
+		cow_merge_discard(merge);
+		DMERR("store %pg: cannot be used (%d)", store->bdev, r);
+		return r;
+	}
+	check_absence(store);
+	store_hook(store);
+	if (merge)
+		cow_merge_start(merge);
+	cow_origin_thaw(store->origin);
+	return 0;
 }
 
 int cow_store_activate(struct cow_store *store)
@@ -882,8 +925,10 @@ int cow_store_set_options(struct cow_store *store, const struct cow_options *giv
 		watch_low_water(store);
 	}
 	spin_unlock(&store->origin->lock);
-	if (given->throttle)
+	if (given->throttle) {
 		cow_engine_set_throttle(store->origin->engine, given->throttle);
+		cow_merge_hurry(store->origin);
+	}
 	if (store->meta && store->super_sequence && store->writable)
 		r = cow_super_write(store, NULL);
 	return r;

@@ -374,8 +374,8 @@ static int super_extend(struct cow_store *store)
 }
 
 /* Write what @step has to, then let go on whoever waits for it. */
-static void store_prepare(struct cow_store *store, int (*step)(struct cow_store *store),
-			  const char *failure)
+static int store_prepare(struct cow_store *store, int (*step)(struct cow_store *store),
+			 const char *failure)
 {
 	int r;
 
@@ -391,12 +391,15 @@ static void store_prepare(struct cow_store *store, int (*step)(struct cow_store 
 	if (r)
 		__cow_store_invalidate(store, COW_SNAP_INVALID, failure);
 	spin_unlock(&store->origin->lock);
+	return r;
 }
 
 void cow_super_extend_work(struct work_struct *work)
 {
-	store_prepare(container_of(work, struct cow_store, extend_work), super_extend,
-		      "its tables could not be extended");
+	struct cow_store *store = container_of(work, struct cow_store, extend_work);
+	int r = store_prepare(store, super_extend, "its tables could not be extended");
+
+	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
 }
 
 /* --------------------------------------------- snapshots that are written to at last */

@@ -4,7 +4,10 @@
  *
  * A copied chunk has a checksum in its slot. Whole chunks are read into the reader's
  * own pages and compared when they come back, in a worker, since the slot may have to be
- * read as well. A part of a chunk is read through the copy engine's pages, the whole
+ * read as well. These pages need not be the reader's alone: one page may stand in a request
+ * twice, and others may write to it meanwhile. So a mismatch there proves nothing: the
+ * chunk is read again into pages of the copy engine, and what is found there counts.
+ * A part of a chunk is read through the copy engine's pages, the whole
  * chunk at once; where that would be much more than was asked for it is read as it is,
  * and counted. What is wrong becomes an error: never wrong bytes.
  */
@@ -21,7 +24,7 @@
 
 #define CHECK_RESERVE		16
 
-/* A read of a part of a chunk. */
+/* A chunk that is read into pages of the engine, for all of a bio. */
 struct cow_check {
 	struct cow_job job;
 	struct cow_bio *cb;
@@ -43,22 +46,24 @@ static void report_bad(struct cow_store *store, u64 place, const struct cowsnap_
 		    (u64)(slot->chunk_high_kind & 0xf) << 32);
 }
 
-/* Has the chunk at @place this crc? One taken over meanwhile has none any more. */
-static blk_status_t check_crc(struct cow_store *store, u64 place, u32 crc)
+/*
+ * Has the chunk at @place this crc? 0, -EILSEQ, or why nobody knows. One taken over
+ * meanwhile has none any more.
+ */
+static int compare_crc(struct cow_store *store, u64 place, u32 crc,
+		       struct cowsnap_slot *slot)
 {
-	struct cowsnap_slot slot;
-	int r = cow_meta_read_slot(store->meta, place, &slot);
+	int r = cow_meta_read_slot(store->meta, place, slot);
 
 	if (r) {
 		DMERR_LIMIT("store %pg: the checksum of chunk %llu cannot be read (%d)",
 			    store->bdev, place, r);
-		return BLK_STS_IOERR;
+		return r;
 	}
-	if ((slot.chunk_high_kind >> 4 & 7) != COWSNAP_SLOT_COPIED ||
-	    le32_to_cpu(slot.crc) == crc)
-		return BLK_STS_OK;
-	report_bad(store, place, &slot);
-	return BLK_STS_IOERR;
+	if ((slot->chunk_high_kind >> 4 & 7) != COWSNAP_SLOT_COPIED ||
+	    le32_to_cpu(slot->crc) == crc)
+		return 0;
+	return -EILSEQ;
 }
 
 static u32 place_seed(struct cow_store *store, u64 place)
@@ -68,11 +73,16 @@ static u32 place_seed(struct cow_store *store, u64 place)
 
 blk_status_t cow_verify_job(struct cow_store *store, struct cow_job *job, u64 place)
 {
-	return check_crc(store, place,
-			 cow_job_crc(job, 0, store->chunk_sectors, place_seed(store, place)));
+	u32 crc = cow_job_crc(job, 0, store->chunk_sectors, place_seed(store, place));
+	struct cowsnap_slot slot;
+	int r = compare_crc(store, place, crc, &slot);
+
+	if (r == -EILSEQ)
+		report_bad(store, place, &slot);
+	return r ? BLK_STS_IOERR : BLK_STS_OK;
 }
 
-/* -------------------------------------------------------------- parts of chunks */
+/* ------------------------------------------------ through the copy engine's pages */
 
 static void check_ready(struct cow_job *job)
 {
@@ -100,23 +110,34 @@ static const struct cow_job_ops check_ops = {
 	.done = check_done,
 };
 
-static int read_part(struct cow_bio *cb, struct cow_store *store, u64 first, u64 place)
+/* Read the chunk at @place: what lies @offset_sectors into it goes to the bio of @cb. */
+static bool read_chunk(struct cow_bio *cb, struct cow_store *store, u64 place,
+		       unsigned int offset_sectors, const struct cow_job_ops *ops, gfp_t gfp)
 {
-	struct cow_check *c = mempool_alloc(&check_pool, GFP_NOWAIT | __GFP_NOWARN);
+	struct cow_check *c = mempool_alloc(&check_pool, gfp);
 
 	if (!c)
-		return -ENOMEM;
+		return false;
 	memset(c, 0, sizeof(*c));
 	c->cb = cb;
 	c->store = store;
 	c->place = place;
-	c->offset_sectors = cb->bio->bi_iter.bi_sector - cow_chunk_to_sector(store, first);
-	c->job.ops = &check_ops;
+	c->offset_sectors = offset_sectors;
+	c->job.ops = ops;
 	c->job.bdev = store->bdev;
 	c->job.sector = cow_chunk_to_sector(store, place);
 	c->job.nr_sectors = store->chunk_sectors;
 	c->job.urgent = true;
 	cow_engine_submit(store->origin->engine, &c->job);
+	return true;
+}
+
+static int read_part(struct cow_bio *cb, struct cow_store *store, u64 first, u64 place)
+{
+	unsigned int offset = cb->bio->bi_iter.bi_sector - cow_chunk_to_sector(store, first);
+
+	if (!read_chunk(cb, store, place, offset, &check_ops, GFP_NOWAIT | __GFP_NOWARN))
+		return -ENOMEM;
 	return DM_MAPIO_SUBMITTED;
 }
 
@@ -180,22 +201,61 @@ static u32 bio_crc(struct bio *bio, struct bvec_iter iter, u32 crc)
 	return crc;
 }
 
-static blk_status_t check_bio(struct cow_store *store, struct cow_bio *cb)
+/* The next chunk of @cb is what it should be. */
+static void pass_chunk(struct cow_store *store, struct cow_bio *cb)
 {
-	unsigned int bytes = store->chunk_sectors << SECTOR_SHIFT;
-	struct bvec_iter rest = cb->iter;
-	blk_status_t status = BLK_STS_OK;
-	u64 place;
+	bio_advance_iter(cb->bio, &cb->iter, store->chunk_sectors << SECTOR_SHIFT);
+	cb->place++;
+}
 
-	for (place = cb->place; rest.bi_size && !status; place++) {
-		struct bvec_iter iter = rest;
+static void again_done(struct cow_job *job)
+{
+	struct cow_check *c = container_of(job, struct cow_check, job);
+	struct cow_store *store = c->store;
+	struct cow_bio *cb = c->cb;
+	blk_status_t status = c->status;
 
-		iter.bi_size = bytes;
-		status = check_crc(store, place,
-				   bio_crc(cb->bio, iter, place_seed(store, place)));
-		bio_advance_iter(cb->bio, &rest, bytes);
+	mempool_free(c, &check_pool);
+	if (status) {
+		cow_bio_finish(cb, status);
+		return;
 	}
-	return status;
+	pass_chunk(store, cb);
+	cow_verify_queue(cb);
+}
+
+static const struct cow_job_ops again_ops = {
+	.ready = check_ready,
+	.done = again_done,
+};
+
+/* Read the next chunk of @cb again, into pages that are nobody else's. */
+static void read_again(struct cow_store *store, struct cow_bio *cb)
+{
+	cb->bio->bi_iter = cb->iter;
+	cb->bio->bi_iter.bi_size = store->chunk_sectors << SECTOR_SHIFT;
+	read_chunk(cb, store, cb->place, 0, &again_ops, GFP_NOIO);
+}
+
+static void check_bio(struct cow_store *store, struct cow_bio *cb)
+{
+	struct cowsnap_slot slot;
+	int r = 0;
+
+	while (cb->iter.bi_size) {
+		struct bvec_iter iter = cb->iter;
+
+		iter.bi_size = store->chunk_sectors << SECTOR_SHIFT;
+		r = compare_crc(store, cb->place,
+				bio_crc(cb->bio, iter, place_seed(store, cb->place)), &slot);
+		if (r)
+			break;
+		pass_chunk(store, cb);
+	}
+	if (r == -EILSEQ)
+		read_again(store, cb);
+	else
+		cow_bio_finish(cb, r ? BLK_STS_IOERR : BLK_STS_OK);
 }
 
 static struct cow_bio *pop_check(struct cow_store *store)
@@ -216,7 +276,7 @@ void cow_verify_work(struct work_struct *work)
 	struct cow_bio *cb;
 
 	while ((cb = pop_check(store)))
-		cow_bio_finish(cb, check_bio(store, cb));
+		check_bio(store, cb);
 }
 
 /* -------------------------------------------------------------- set up, down */

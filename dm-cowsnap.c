@@ -330,6 +330,8 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->check = false;
 	cb->via_merge = false;
 	cb->merging = false;
+	cb->piece = false;
+	cb->left.bi_size = 0;
 	cb->carries = NULL;
 	bio->bi_iter.bi_sector = dm_target_offset(ti, bio->bi_iter.bi_sector);
 	return cb;
@@ -444,6 +446,17 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 	return r;
 }
 
+/*
+ * Two devices may have acknowledged writes: that of the origin, and the store of a merge
+ * that is under way, which the table need not name. So flushes come here even if the devices
+ * of the table have no cache.
+ */
+static void origin_take_flushes(struct dm_target *ti)
+{
+	ti->num_flush_bios = 2;
+	ti->flush_supported = true;
+}
+
 static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
 	struct dm_arg_set as = { .argc = argc, .argv = argv };
@@ -468,10 +481,16 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	}
 	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
-	ti->num_flush_bios = 1;
+	origin_take_flushes(ti);
 	ti->num_write_zeroes_bios = 1;
 	ti->num_discard_bios = ct->discard != COW_DISCARD_NONE;
 	return 0;
+}
+
+/* The first of the two is for the origin's device. */
+static bool flush_has_no_store(const struct cow_target *ct, const struct bio *bio)
+{
+	return dm_bio_get_target_bio_nr(bio) && !READ_ONCE(ct->origin->merge);
 }
 
 static int origin_map(struct dm_target *ti, struct bio *bio)
@@ -480,8 +499,13 @@ static int origin_map(struct dm_target *ti, struct bio *bio)
 	struct cow_bio *cb = bio_begin(ti, bio);
 
 	bio_set_dev(bio, ct->origin_dev->bdev);
-	if (!bio_sectors(bio) ||
-	    (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge)))
+	if (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge))
+		return DM_MAPIO_REMAPPED;
+	if (!bio_sectors(bio) && flush_has_no_store(ct, bio)) {
+		bio_endio(bio);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (!bio_sectors(bio) && !dm_bio_get_target_bio_nr(bio))
 		return DM_MAPIO_REMAPPED;
 	cb->bio = bio;
 	cb->origin = ct->origin;
@@ -877,6 +901,8 @@ static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool 
 	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
 	ti->num_flush_bios = 1;
+	if (merge)
+		origin_take_flushes(ti);
 	ti->num_write_zeroes_bios = 1;
 	ti->num_discard_bios = merge || ct->discard_zeroes_cow;
 	ti->discards_supported = ct->discard_zeroes_cow;

@@ -497,6 +497,7 @@ struct cow_store {
 	sector_t origin_sectors;	/* as the superblock has it */
 	struct cow_snap *merging;
 	struct cow_merge *merge;	/* at work on it */
+	struct workqueue_struct *merge_wq;	/* NULL before the first one */
 	u64 merge_chunk;		/* what is below is merged, durably */
 	u32 damage_epoch;		/* see the format; 0: all tables could be read */
 	u32 damaged_blocks;
@@ -524,6 +525,7 @@ struct cow_store {
 	enum cow_store_blocked blocked;
 	enum cow_snap_state fail_state;	/* what the snapshots become */
 	bool unmarked;			/* the disk could not be told of it */
+	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;
 	bool reclaiming;		/* room is about to be given back */
 	bool below_water;		/* low_water not crossed yet */
@@ -623,7 +625,11 @@ u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *l
  * NULL: no memory. origin->admin held.
  */
 struct cow_live *cow_store_kept_epochs(struct cow_store *store);
-/* Replace store->live by what the snapshots' states say. origin->admin held. */
+/* Room for the epochs of all its snapshots. NULL: no memory. origin->admin held. */
+struct cow_live *cow_store_alloc_live(struct cow_store *store);
+/* Replace store->live by what the snapshots' states say, in @live. origin->admin held. */
+void cow_store_take_live(struct cow_store *store, struct cow_live *live);
+/* The same with room of its own. May sleep; -ENOMEM. */
 int cow_store_renew_live(struct cow_store *store);
 /* Take @snap away, from memory alone. May sleep, registry_mutex held. */
 void cow_snap_forget(struct cow_snap *snap);
@@ -812,21 +818,46 @@ blk_status_t cow_verify_job(struct cow_store *store, struct cow_job *job, u64 pl
  */
 
 /*
- * Begin, or go on, merging @snap. May sleep, origin->admin held; the second with the
- * origin frozen.
+ * Begin merging @snap, or try again if that failed. May sleep, origin->admin held.
+ * 0: under way, or ended; else negative errno, said in the log, and nothing has changed.
  */
 int cow_merge_activate(struct cow_snap *snap);
-int cow_merge_start(struct cow_snap *snap);
-/* Stop for now; wait until it has. May sleep. */
+/*
+ * A store is opened that was closed while @snap was being merged: get all that
+ * cow_merge_start() needs. ERR_PTR, said in the log but for -ENOMEM. May sleep,
+ * origin->admin held.
+ */
+struct cow_merge *cow_merge_prepare(struct cow_snap *snap);
+/* Go on where the store says. Cannot fail. The origin is frozen. */
+void cow_merge_start(struct cow_merge *merge);
+/* Or forget it. @merge may be NULL or an ERR_PTR. May sleep. */
+void cow_merge_discard(struct cow_merge *merge);
+/*
+ * Is a snapshot, of whatever store, being merged into @origin? Then the log gets a line.
+ * origin->admin held.
+ */
+bool cow_merge_stands_in_the_way(const struct cow_origin *origin);
+/* The throttle has changed: the merge need not rest for longer than that says. Any context. */
+void cow_merge_hurry(struct cow_origin *origin);
+/*
+ * The store is closed. Stop for now, and wait until no bio uses the merge or is under way
+ * to the store. May sleep, without a limit of time.
+ */
 void cow_merge_stop(struct cow_store *store);
-/* While merging: what becomes of a bio on the origin? As cow_origin_decide(). */
+/*
+ * What becomes of a bio on the origin while a merge is under way, or of a flush (a bio
+ * without sectors) that is meant for the merging store? As cow_origin_decide().
+ */
 int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part);
 /* Chunks still to be merged. */
 u64 cow_merge_left(const struct cow_snap *snap);
 /* Did it fail? */
 bool cow_merge_failed(const struct cow_snap *snap);
-/* A bio treated as the snapshot's found no room: it waits for the merge. */
-void cow_merge_park(struct cow_bio *cb);
+/*
+ * A bio treated as the snapshot's found no room: it waits for the merge. False: the merge
+ * has failed, so that there will be none. Any context, the origin's gate held.
+ */
+bool cow_merge_park(struct cow_bio *cb);
 
 /*
  * ---------------------------------------------------------------------------
@@ -974,6 +1005,9 @@ struct cow_bio {
 	/* A read to be verified: what is read, and from which chunk of the store. */
 	struct bvec_iter iter;
 	u64 place;
+	struct cow_bio *rest;		/* of a bio that was cut: the piece that is left */
+	struct bvec_iter left;		/* what is served after this, if its size is not 0 */
+	struct work_struct work;	/* set up when it is queued */
 	enum cow_discard discard;	/* as the table has it */
 	bool passdown;			/* a snapshot's discard goes on to the origin */
 	bool in_map;			/* dm may still cut it */
@@ -982,6 +1016,7 @@ struct cow_bio {
 	bool check;			/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
+	bool piece;			/* of a bio that was cut in a worker */
 };
 
 /* Somebody who writes one chunk after the other. Sectors; see dm-cowsnap-ahead.c. */
@@ -1031,6 +1066,9 @@ struct cow_pace {
 	struct delayed_work work;
 	u64 nr_waited;
 };
+
+/* How long creating a snapshot waits for writes that the device does not finish. */
+#define COW_DRAIN_JIFFIES	(60 * HZ)
 
 struct cow_origin {
 	struct list_head node;		/* registry */
@@ -1189,17 +1227,23 @@ int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part);
 /* Is the snapshot of @cb in a state to be read and written? Any context. */
 bool cow_snap_can_be_used(const struct cow_bio *cb);
 
-/* With the gate shut: wait for it. False if it has just opened. Context: process. */
-bool cow_origin_hold(struct cow_bio *cb);
-/* Take a bio that has waited all the way, in parts if need be. Worker. */
+/*
+ * Hold the gate open; the caller has a reference of it. False if it is shut: @cb waits for
+ * it and will be decided again. Context: process.
+ */
+bool cow_origin_enter(struct cow_bio *cb);
+/* Take a bio that has waited all the way, in pieces if need be. Worker. */
 void cow_bio_run(struct cow_bio *cb);
 /* No memory: decide again when some is free. Context: process. */
 void cow_bio_defer(struct cow_bio *cb);
+/* Have a worker take @cb. Sets @part to it, returns DM_MAPIO_SUBMITTED. Any context. */
+int cow_bio_hand_over(struct cow_bio *cb, struct cow_bio **part);
 /* End a bio that goes nowhere. Returns DM_MAPIO_SUBMITTED. */
 int cow_bio_finish(struct cow_bio *cb, blk_status_t status);
 /*
- * The first @nr_sectors of a bio: all of it, or what dm or a piece makes of it.
- * The caller goes on with the rest if what comes back is not @cb. NULL: no memory.
+ * The first @nr_sectors of a bio: all of it, or what dm or a piece makes of it. The
+ * caller goes on with what comes back, and leaves the rest alone if that is not @cb.
+ * NULL, in map only: it must not wait, so it is not cut: cow_bio_hand_over().
  */
 struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors);
 /* Most chunks that one pending of @store may have. Any context. */
@@ -1211,6 +1255,11 @@ u64 cow_run_chunks_max(struct cow_store *store);
  * gate open again, if the device does not finish its writes in time.
  */
 int cow_origin_freeze(struct cow_origin *origin);
+/*
+ * The same without the flush, waiting for @timeout jiffies. MAX_SCHEDULE_TIMEOUT: for as
+ * long as it takes; then it cannot fail.
+ */
+int cow_origin_drain(struct cow_origin *origin, unsigned long timeout);
 void cow_origin_thaw(struct cow_origin *origin);
 
 /*

@@ -208,7 +208,7 @@ static void usage(void)
 	       "  --chunk N       sectors (8)\n"
 	       "  --threads N     workers (3)\n"
 	       "  --snapshots N   most at a time (4)\n"
-	       "  --merge         merges, too\n"
+	       "  --merge         merges, too; --throttle PERCENT: so slowly\n"
 	       "  --drop          the store may fill: drop the oldest\n"
 	       "  --no-discard, --no-running (no writes while a snapshot is made),\n"
 	       "  --no-restart, --no-commit\n"
@@ -224,7 +224,7 @@ static void usage(void)
 enum letters {
 	O_SEED, O_OPS, O_CUTS, O_CUT, O_FAILURES, O_SAVE, O_LOAD, O_DEVICES, O_ORIGIN, O_STORE,
 	O_GROW, O_BLOCK, O_CHUNK, O_THREADS, O_SNAPSHOTS, O_MERGE, O_DROP, O_NO_DISCARD,
-	O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_CHECK, O_IMAGES, O_WRITES, O_STOCK, O_LIE,
+	O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_IMAGES, O_WRITES, O_STOCK, O_LIE,
 };
 
 static const struct option long_options[] = {
@@ -244,6 +244,7 @@ static const struct option long_options[] = {
 	{ "threads", required_argument, NULL, O_THREADS },
 	{ "snapshots", required_argument, NULL, O_SNAPSHOTS },
 	{ "merge", no_argument, NULL, O_MERGE },
+	{ "throttle", required_argument, NULL, O_THROTTLE },
 	{ "drop", no_argument, NULL, O_DROP },
 	{ "no-discard", no_argument, NULL, O_NO_DISCARD },
 	{ "no-running", no_argument, NULL, O_NO_RUNNING },
@@ -291,6 +292,7 @@ static void set_option(int letter)
 	case O_THREADS: set->nr_workers = number; break;
 	case O_SNAPSHOTS: set->snapshots = number; break;
 	case O_MERGE: set->merges = 1; break;
+	case O_THROTTLE: set->throttle = number; break;
 	case O_DROP: set->drops = 1; break;
 	case O_NO_DISCARD: set->discards = 0; break;
 	case O_NO_RUNNING: set->running = 0; break;

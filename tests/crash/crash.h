@@ -145,6 +145,7 @@ struct settings {
 	u32 running;		/* snapshots are made while writers run, too */
 	u32 restarts;
 	u32 commits;
+	u32 throttle;		/* percent, while a snapshot is merged; 0: none */
 };
 
 struct recording {

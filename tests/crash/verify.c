@@ -724,6 +724,8 @@ static bool finish_merge(void)
 	char line[400];
 	u32 tries;
 
+	if (run.set.throttle && dm_message(states[ORIGIN_VIEW].name, "set throttle 100"))
+		return bad("the throttle cannot be set");
 	for (tries = 0; !merge_is_over(); tries++) {
 		if (tries == MERGE_TRIES) {
 			dm_status(states[ORIGIN_VIEW].name, line, sizeof(line));

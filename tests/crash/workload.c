@@ -688,6 +688,14 @@ static void wait_for_merge(void)
 	}
 }
 
+static void set_throttle(u32 percent)
+{
+	int ret = dm_message(origin->name, "set throttle %u", percent);
+
+	if (ret)
+		fail("set throttle: %s", strerror(-ret));
+}
+
 static void merge_begin(struct worker *w, struct view *v)
 {
 	char table[400];
@@ -701,6 +709,8 @@ static void merge_begin(struct worker *w, struct view *v)
 	v->open = false;
 	v->last = allocate(run.set.origin_sectors * sizeof(u32));
 	memcpy(v->last, v->tag, run.set.origin_sectors * sizeof(u32));
+	if (run.set.throttle)
+		set_throttle(run.set.throttle);
 	merging = v;
 	origin_table(table, sizeof(table), true);
 	tag = op_begin(w, OP_MERGE, view_index(v), 0, 0);
@@ -723,6 +733,8 @@ static void merge_end(struct worker *w, struct view *v)
 	set_gone(v, GONE_MERGED, v->gone_begin, tag);
 	replace_origin_table(table);
 	op_ack(tag);
+	if (run.set.throttle)
+		set_throttle(100);
 	no_more = run.set.stock;
 	compare_live(w, origin);
 	pthread_rwlock_unlock(&gate);

@@ -316,6 +316,21 @@ static int do_nowait(int argc, char **argv)
 	return 0;
 }
 
+/*
+ * twice DEV OFFSET BYTES: one read of two parts, one behind the other, into the same
+ * buffer; the buffer to stdout.
+ */
+static int do_twice(int argc, char **argv)
+{
+	int fd = open_device(argv[0], O_RDONLY);
+	long offset = number(argv[1]), bytes = length(argv[2]);
+	struct iovec iov[2] = { { buf, bytes }, { buf, bytes } };
+
+	if (argc != 3 || preadv(fd, iov, 2, offset) != 2 * bytes)
+		die("read of %ld bytes twice at %ld of %s", bytes, offset, argv[0]);
+	return fwrite(buf, 1, bytes, stdout) != (size_t)bytes;
+}
+
 static const struct command {
 	const char *name;
 	int least;
@@ -329,6 +344,7 @@ static const struct command {
 	{ "image", 2, do_image },
 	{ "get", 3, do_get },
 	{ "nowait", 6, do_nowait },
+	{ "twice", 3, do_twice },
 };
 
 int main(int argc, char **argv)
@@ -342,6 +358,6 @@ int main(int argc, char **argv)
 		if (argc > 1 && !strcmp(argv[1], commands[i].name) &&
 		    argc - 2 >= commands[i].least)
 			return commands[i].run(argc - 2, argv + 2);
-	printf("usage: cowio fill|put|letter|not|same|image|get|nowait DEV ... (see cowio.c)\n");
+	printf("usage: cowio fill|put|letter|not|same|image|get|nowait|twice DEV ... (see cowio.c)\n");
 	return 2;
 }

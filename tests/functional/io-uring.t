@@ -1,0 +1,87 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# io_uring, which first tries not to wait, gets no EAGAIN from origins, snapshots and
+# merges on devices with few tags, however large its requests are.
+
+. "$(dirname "$0")/common.sh"
+
+need fio
+
+# One job after the other: directions, sizes, both sorts of buffers.
+job_file()
+{
+	local rw how
+
+	printf '[global]\nioengine=io_uring\ndirect=1\nsize=3m\nallow_file_create=0\n'
+	for rw in "$@"; do
+		for how in 4k-0 64k-1 256k-0 1m-1 2m-0 2m-1; do
+			printf '[%s-%s]\nstonewall\nrw=%s\nbs=%s\nfixedbufs=%d\n' \
+				"$rw" "$how" "$rw" "${how%-*}" "${how#*-}"
+		done
+	done
+}
+
+# fails DEV DEPTH RW...: the jobs that ended with an error.
+fails()
+{
+	local dev=$1 depth=$2
+
+	shift 2
+	job_file "$@" >"$TEST_TMP/jobs.fio"
+	fio --filename="$dev" --iodepth="$depth" --iodepth_batch="$depth" \
+		"$TEST_TMP/jobs.fio" >"$TEST_TMP/fio.log" 2>&1
+	if ! grep -q 'err=' "$TEST_TMP/fio.log"; then
+		head -3 "$TEST_TMP/fio.log"
+	else
+		sed -n 's/^\([a-z]*-[0-9a-z-]*\): (.*err= *\([1-9][0-9]*\).*/\1 err=\2/p' "$TEST_TMP/fio.log"
+	fi
+}
+
+# Few tags, and requests that stay under way for a while.
+few_tags()
+{
+	mkram "$1" hw_queue_depth=4 submit_queues=1 irqmode=2 completion_nsec=20000
+}
+
+scatter()
+{
+	local -a places=()
+	local i
+
+	for ((i = 0; i < 400; i++)); do
+		places+=($((RANDOM % 2048 * 4096)) 4096)
+	done
+	put /dev/mapper/o - "${places[@]}"
+}
+
+merging()
+{
+	[[ $(status o) =~ ^([0-9]+)/[0-9]+\ ([0-9]+)\  ]] && ((BASH_REMATCH[1] > BASH_REMATCH[2]))
+}
+
+base=$(few_tags 16)
+p=$(few_tags 48)
+n=$(few_tags 48)
+fill "$base" -
+dd if=/dev/zero of="$p" bs=4096 count=1 conv=fsync status=none
+origin_up o "$base"
+snap_up p "$base" "$p" P 8
+snap_up n "$base" "$n" N 8
+fio --name=probe --ioengine=io_uring --filename=/dev/mapper/o --direct=1 --rw=read \
+	--size=64k --allow_file_create=0 >"$TEST_TMP/fio.log" 2>&1 ||
+	skip_all "no io_uring here"
+plan 7
+
+scatter
+is "$(fails /dev/mapper/p 8 randread)" "" "reads of P"
+is "$(fails /dev/mapper/n 32 read)" "" "reads of N"
+is "$(fails /dev/mapper/p 8 write)" "" "writes to P"
+is "$(fails /dev/mapper/n 32 write)" "" "writes to N"
+is "$(fails /dev/mapper/o 32 write read)" "" "first writes of the origin, and reads"
+dmremove n
+dm message p 0 set throttle 1
+dmremove p
+dmreload o "0 $(sectors "$base") cowsnap-merge $base $p P 8 2 id 0"
+is "$(fails /dev/mapper/o 16 write read)" "" "the origin while it is merged"
+ok "which went on all the while" merging

@@ -1,0 +1,428 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# A merge that meets trouble loses nothing and keeps nobody waiting: flushes reach both
+# devices, a note that fails, an activation that fails, a full store, a second store.
+
+. "$(dirname "$0")/common.sh"
+
+need_target flakey
+[[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
+MIB=1048576
+SIZE=40
+
+exact_copies
+len=$((SIZE * 2048))
+
+merge_table()
+{
+	echo "0 $len cowsnap-merge $home $cow P 8 2 id $1"
+}
+
+linear()
+{
+	echo "0 $(sectors "$1") linear $1 0"
+}
+
+# Writes fail, reads do not.
+no_writes()
+{
+	echo "0 $(sectors "$1") flakey $1 0 0 1000 1 error_writes"
+}
+
+# part DEV TABLE_WORDS FROM COUNT: some sectors of DEV are otherwise.
+part()
+{
+	local dev=$1 end=$(($3 + $4))
+
+	(($3 == 0)) || printf '0 %d linear %s 0\n' "$3" "$dev"
+	printf '%d %d %s\n' "$3" "$4" "$2"
+	printf '%d %d linear %s %d\n' "$end" $(($(sectors "$dev") - end)) "$dev" "$end"
+}
+
+# turn NAME TABLE: while everything above stays in use.
+turn()
+{
+	dm suspend --noflush "$1" && dmload "$1" "$2" && dm resume "$1"
+}
+
+# The first table block has the superblocks.
+supers_fail()
+{
+	turn cow "$(part "$store" "flakey $store 0 0 1000 1 error_writes" 0 8)"
+}
+
+has_ended()
+{
+	! kill -0 "$1"
+}
+
+# fast COMMAND...: it ends within some seconds. What waits for I/O cannot be killed.
+fast()
+{
+	local pid
+
+	"$@" &
+	pid=$!
+	wait_for 30 has_ended "$pid" && wait "$pid"
+}
+
+fast_put()
+{
+	fast "$TOOLS/cowio" put "$@"
+}
+
+left_of()
+{
+	local used meta
+
+	read -r used meta _ < <(status "$1")
+	[[ $used =~ ^[0-9]+/ ]] || return
+	echo $((${used%%/*} - meta))
+}
+
+merged()
+{
+	[[ $(left_of o) = 0 ]]
+}
+
+part_is_merged()
+{
+	[[ $(left_of o) -lt $1 ]]
+}
+
+merge_failed()
+{
+	[[ $(status o) = "Merge failed" ]]
+}
+
+# all_up CHUNK_MIBS...: one snapshot, of which these MiB are copied (4 KiB each).
+all_up()
+{
+	local mib
+
+	fill "$base" "$TEST_TMP/now"
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
+	dmcreate home "$(linear "$base")"
+	dmcreate cow "$(linear "$store")"
+	home=/dev/mapper/home cow=/dev/mapper/cow
+	origin_up o "$home"
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	snap_up s "$home" "$cow" P 8 id 1 create
+	dmreload o "$(origin_table "$home" store "$cow")"
+	dmremove s
+	for mib; do
+		put /dev/mapper/o "$TEST_TMP/now" $((mib * MIB)) 65536
+	done
+}
+
+all_down()
+{
+	dmremove o
+	dmremove cow
+	dmremove home
+}
+
+# From the disks, by a module that knows nothing.
+again()
+{
+	dmremove o
+	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
+	exact_copies
+	dmcreate o "$(origin_table "$home" store "$cow")"
+}
+
+start_merge()
+{
+	dm suspend o && dmload o "$(merge_table "$1")" && dm resume o
+}
+
+# traced DEV COMMAND...: the number of flushes that DEV gets.
+flushes_of()
+{
+	local dev=$1
+
+	shift
+	trace_start "$dev" bio_queue
+	"$@"
+	trace_stop >"$TEST_TMP/trace"
+	grep -c '^bio_queue \(F\|W[A-Z]*F\)' "$TEST_TMP/trace"
+}
+
+fsync_origin()
+{
+	sync -d /dev/mapper/o
+}
+
+in_place()
+{
+	put /dev/mapper/o "$TEST_TMP/old" $((30 * MIB)) 512
+}
+
+in_place_fua()
+{
+	letters B 4096 | dd of=/dev/mapper/o bs=4096 seek=$((30 * MIB)) iflag=fullblock \
+		oflag=direct,dsync,seek_bytes conv=nocreat,notrunc status=none
+}
+
+# ---- a flush of the origin reaches the store that has taken writes ----
+
+flushes()
+{
+	all_up 2 12 30
+	is "$(flushes_of "$store" fsync_origin)" 0 "flush: without a merge the store gets none"
+	dm message o 0 set throttle 1
+	start_merge 1
+	put /dev/mapper/o "$TEST_TMP/old" $((30 * MIB)) 4096
+	ok "flush: the last part is not merged yet" [ "$(left_of o)" -gt 0 ]
+	is "$(flushes_of "$store" in_place)" 0 "flush: a plain write in place is just that"
+	isnt "$(flushes_of "$store" fsync_origin)" 0 "flush: fsync of the origin flushes the store"
+	isnt "$(flushes_of "$base" fsync_origin)" 0 "flush: and the origin's device"
+	isnt "$(flushes_of "$store" in_place_fua)" 0 "flush: a synchronous write in place is one"
+	# A table that does not name the store, beside the merge's.
+	dmcreate p "0 $len cowsnap-origin $home"
+	isnt "$(flushes_of "$store" sync -d /dev/mapper/p)" 0 \
+		"flush: so does fsync of another table of the origin, without the store"
+	dmremove p
+	dm message o 0 set throttle 100
+	ok "flush: the merge ends" wait_for 60 merged
+	is "$(flushes_of "$store" fsync_origin)" 0 "flush: after it the store gets none"
+	all_down
+}
+
+# ---- a note of how far the merge has come cannot be written ----
+
+note_fails_at_once()
+{
+	all_up 2 12 30
+	dm message o 0 set throttle 1
+	start_merge 1
+	wait_for 30 part_is_merged 1000
+	supers_fail
+	dm message o 0 set throttle 100
+}
+
+note_recovers()
+{
+	note_fails_at_once
+	sleep 1
+	turn cow "$(linear "$store")"
+	ok "note, at last: the merge ends" wait_for 60 merged
+	ok "note, at last: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	all_down
+}
+
+# What is written and acknowledged after the failure must be there after all.
+try_writes()
+{
+	local at
+
+	for at in $((12 * MIB)) $((12 * MIB + 8192)) $((2 * MIB)) $((30 * MIB)) $((35 * MIB)); do
+		cp "$TEST_TMP/old" "$TEST_TMP/next"
+		if fast_put /dev/mapper/o "$TEST_TMP/next" "$at" 4096 && fast fsync_origin; then
+			mv "$TEST_TMP/next" "$TEST_TMP/old"
+			nr_written=$((nr_written + 1))
+		else
+			refused+=("$((at / MIB))")
+		fi
+	done
+}
+
+note_stays_broken()
+{
+	nr_written=0 refused=()
+	note_fails_at_once
+	ok "note: the merge fails in the end" wait_for 60 merge_failed
+	ok "note: the origin reads as the snapshot" fast "$TOOLS/cowio" same /dev/mapper/o \
+		"$TEST_TMP/old"
+	turn cow "$(linear "$store")"
+	try_writes
+	diag "refused at MiB: ${refused[*]-none}"
+	ok "note: what is merged, and what was not begun, is written" [ "$nr_written" -ge 3 ]
+	ok "note: the origin has what was acknowledged" same /dev/mapper/o "$TEST_TMP/old"
+	ok "note: it can be suspended" fast dmsetup suspend o
+	ok "note: a superblock is written" dm message o 0 set low_water 99
+	dm resume o
+	again
+	ok "note: the origin has it after it was opened again" same /dev/mapper/o "$TEST_TMP/old"
+	dm message o 0 set throttle 100
+	dmreload o "$(merge_table 1)"
+	ok "note: the merge ends" wait_for 60 merged
+	ok "note: and the origin has it" same /dev/mapper/o "$TEST_TMP/old"
+	all_down
+}
+
+# Resuming tries again.
+note_resumed()
+{
+	note_fails_at_once
+	wait_for 60 merge_failed
+	turn cow "$(linear "$store")"
+	dm suspend o
+	ok "note, resumed: it can be" dm resume o
+	ok "note, resumed: the merge ends" wait_for 60 merged
+	ok "note, resumed: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	all_down
+}
+
+# ---- the beginning of a merge cannot be written ----
+
+begin_fails()
+{
+	all_up 2 12 30
+	supers_fail
+	dm suspend o
+	dmload o "$(merge_table 1)"
+	not_ok "begin: resume fails" dm resume o
+	turn cow "$(linear "$store")"
+	dmload o "$(origin_table "$home" store "$cow")"
+	ok "begin: the old table is resumed" dm resume o
+	ok "begin: the origin is as it was" same /dev/mapper/o "$TEST_TMP/now"
+	again
+	ok "begin: the origin is as it was when it is opened again" same /dev/mapper/o "$TEST_TMP/now"
+	snap_up s "$home" "$cow" P 8 id 1
+	ok "begin: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	dmremove s
+	all_down
+}
+
+# ---- an activation that fails fails as a whole ----
+
+half_activated()
+{
+	all_up 2 12 30
+	dm message o 0 set throttle 1
+	start_merge 1
+	wait_for 30 part_is_merged 1000
+	dmremove o
+	# Slots of the first table, behind the superblocks.
+	dd if=/dev/urandom of="$store" bs=512 seek=2 count=6 conv=notrunc,fsync status=none
+	dmcreate o "" --notable
+	dmload o "$(merge_table 1)"
+	not_ok "twice: the first resume fails" dm resume o
+	dmload o "$(merge_table 1)"
+	not_ok "twice: so does the second" dm resume o
+	dmload o "$(origin_table "$home" store "$cow")"
+	not_ok "twice: and another table's" dm resume o
+	not_ok "twice: nothing half merged is shown" get /dev/mapper/o 0 4096
+	all_down
+}
+
+# ---- other stores ----
+
+two_stores()
+{
+	all_up 2 12 30
+	cp "$TEST_TMP/now" "$TEST_TMP/before"
+	snap_up b "$home" "$other" P 8 id 7 create
+	dm message o 0 set throttle 1 "$cow"
+	start_merge 1
+	not_ok "two stores: no snapshot is made in another by a table" snap_up c "$home" "$third" N 8
+	like "$(kernel_log | tail -n 3)" 'snapshot 1 of store .* is being merged' \
+		"two stores: the log says why"
+	not_ok "two stores: nor by a message" dm message o 0 create 8 "$other"
+	ok "two stores: one made before is right" same /dev/mapper/b "$TEST_TMP/before"
+	put /dev/mapper/o "$TEST_TMP/old" $((30 * MIB)) 4096 $((20 * MIB)) 4096
+	dm message o 0 set throttle 100 "$cow"
+	ok "two stores: the merge ends" wait_for 60 merged
+	ok "two stores: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	ok "two stores: one made before is right afterwards" same /dev/mapper/b "$TEST_TMP/before"
+	ok "two stores: now one is made" snap_up c "$home" "$third" N 8
+	ok "two stores: and is right" same /dev/mapper/c "$TEST_TMP/old"
+	dmremove c
+	dmremove b
+	all_down
+}
+
+# ---- a merge that failed keeps nobody waiting ----
+
+# The store: full of the second snapshot's own.
+fill_store()
+{
+	snap_up s "$home" "$cow" P 8 id 2
+	dd if=/dev/urandom of=/dev/mapper/s bs=1M oflag=direct status=none 2>/dev/null
+	dd if=/dev/urandom of=/dev/mapper/s bs=4k seek=256 oflag=direct status=none 2>/dev/null
+	dmremove s
+}
+
+full_and_failed()
+{
+	all_up
+	dm message o 0 create 2
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	put /dev/mapper/o "$TEST_TMP/now" $((30 * MIB)) 65536 $((39 * MIB)) 65536
+	fill_store
+	# The copies of what is at 30 MiB: the first in the store.
+	turn cow "$(part "$store" error 8 64)"
+	start_merge 1
+	ok "full: the merge fails" wait_for 60 merge_failed
+	not_ok "full: a write that finds no room ends with an error" \
+		fast_put /dev/mapper/o "$TEST_TMP/old" $((39 * MIB)) 512
+	ok "full: suspend does not wait" fast dmsetup suspend o
+	dm resume o
+	turn cow "$(linear "$store")"
+	dm suspend o
+	ok "full: it is tried again" dm resume o
+	all_down_fast
+}
+
+# While it goes on, who needs room waits, but not for the throttle.
+full_and_slow()
+{
+	all_up
+	dm message o 0 create 2
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) 65536 $((20 * MIB)) 65536 \
+		$((39 * MIB)) 65536
+	fill_store
+	dm message o 0 set throttle 1
+	start_merge 1
+	ok "full and slow: a write that finds no room is done by the merge" \
+		fast_put /dev/mapper/o "$TEST_TMP/old" $((39 * MIB)) 512
+	ok "full and slow: the merge ends" wait_for 60 merged
+	ok "full and slow: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	all_down_fast
+}
+
+all_down_fast()
+{
+	ok "all can be removed" fast dmsetup remove --retry o
+	dmremove cow
+	dmremove home
+}
+
+# ---- the origin's device takes no flush while the merge is taken away ----
+
+reloaded_away()
+{
+	all_up 2 12 30
+	dm message o 0 set throttle 1
+	start_merge 1
+	turn home "$(no_writes "$base")"
+	dm suspend o
+	dmload o "0 $len cowsnap-origin $home"
+	ok "taken away: another table is resumed" dm resume o
+	for _ in 1 2 3 4; do
+		fast "$TOOLS/cowio" get /dev/mapper/o $((30 * MIB)) 65536 >/dev/null || break
+	done
+	ok "taken away: the origin is read" fast "$TOOLS/cowio" get /dev/mapper/o 0 65536
+	turn home "$(linear "$base")"
+	dm suspend o
+	dmload o "$(merge_table 1)"
+	ok "taken away: the merge's table comes back" dm resume o
+	dm message o 0 set throttle 100
+	ok "taken away: the merge ends" wait_for 60 merged
+	ok "taken away: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	all_down
+}
+
+base=$(mkloop ${SIZE}M)
+store=$(mkloop 24M)
+other=$(mkloop 24M)
+third=$(mkloop 24M)
+(($#)) || set -- flushes note_recovers note_stays_broken note_resumed begin_fails \
+	half_activated two_stores full_and_failed full_and_slow reloaded_away
+for part; do
+	"$part"
+done
+done_testing
