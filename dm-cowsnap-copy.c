@@ -83,6 +83,12 @@ void cow_pending_write(struct cow_pending *p, struct cow_job *job)
 			      &p->status);
 }
 
+/* What was copied becomes private where it is: it was read to be verified. */
+static bool pending_stays(const struct cow_pending *p)
+{
+	return p->taken_over && p->check_source;
+}
+
 static void pending_ready(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_store *store = p->store;
@@ -91,7 +97,7 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 	if (!p->status && p->check_source)
 		p->status = cow_verify_job(store, job,
 					   cow_sector_to_chunk(store, job->sector));
-	if (p->status || p->taken_over)
+	if (p->status || pending_stays(p))
 		return;
 	/* Without a live snapshot the data has no reader. */
 	if (!cow_store_has_readers(store)) {
@@ -146,11 +152,11 @@ const struct cow_job_ops cow_store_job_ops = {
 
 static int publish_run(struct cow_pending *p, u64 from, u64 to, enum cow_kind kind)
 {
-	bool placeless = !p->store->meta && !cow_kind_has_data(kind);
+	bool placeless = !p->store->meta && kind == COW_ZERO;
 	struct cow_extent ext = {
 		.chunk = p->first + from,
 		.nr = to - from,
-		.place = (placeless ? p->first : p->place) + from,
+		.place = (placeless ? cow_placeless(p->first) : p->place) + from,
 		.epoch = p->epoch,
 		.kind = kind,
 	};

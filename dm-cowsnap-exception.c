@@ -36,8 +36,8 @@
 
 #include "dm-cowsnap.h"
 
-/* A leaf reaches over at most this many chunks: offsets in it have 24 bits. */
-#define LEAF_SPAN_BITS	24
+/* A leaf reaches over at most this many chunks: offsets in it have 23 bits. */
+#define LEAF_SPAN_BITS	23
 #define LEAF_SPAN	BIT_ULL(LEAF_SPAN_BITS)
 
 /* Leaves grow in steps of this, up to LEAF_CLASSES steps; then they are split. */
@@ -48,9 +48,10 @@
 #define ENTRY_RUN	64U
 
 /*
- * word 0   bits 0-23 first chunk, from the leaf's; 24-25 kind; 26-31 length - 1
- * word 1   bits 0-27 epoch; 28-31 high bits of the place
- * word 2   low bits of the place
+ * word 0   bits 0-22 first chunk, from the leaf's; 23 bit 36 of the place; 24-25 kind;
+ *          26-31 length - 1
+ * word 1   bits 0-27 epoch; 28-31 bits 32-35 of the place
+ * word 2   bits 0-31 of the place
  */
 struct cow_entry {
 	u32 word[3];
@@ -98,14 +99,15 @@ static u32 entry_epoch(const struct cow_entry *e)
 
 static u64 entry_place(const struct cow_entry *e)
 {
-	return (u64)(e->word[1] >> 28) << 32 | e->word[2];
+	return (u64)(e->word[0] >> 23 & 1) << 36 | (u64)(e->word[1] >> 28) << 32 |
+	       e->word[2];
 }
 
 static void entry_pack(struct cow_entry *e, u64 leaf_first,
 		       const struct cow_extent *ext)
 {
-	e->word[0] = (u32)(ext->chunk - leaf_first) | (u32)ext->kind << 24 |
-		     (u32)(ext->nr - 1) << 26;
+	e->word[0] = (u32)(ext->chunk - leaf_first) | (u32)(ext->place >> 36) << 23 |
+		     (u32)ext->kind << 24 | (u32)(ext->nr - 1) << 26;
 	e->word[1] = ext->epoch | (u32)(ext->place >> 32) << 28;
 	e->word[2] = (u32)ext->place;
 }
@@ -979,6 +981,32 @@ u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk, u
 		next = after_leaf(map, leaf);
 	rcu_read_unlock();
 	return next;
+}
+
+u64 cow_map_sole(struct cow_map *map, const struct cow_live *live,
+		 const struct cow_extent *ext, u32 epoch)
+{
+	const struct cow_leaf *leaf;
+	struct cow_group group;
+	u64 nr = 0;
+	u32 i, one;
+
+	rcu_read_lock();
+	leaf = mtree_load(&map->leaves, ext->chunk);
+	if (leaf && leaf_find_group(leaf, ext->chunk, &group)) {
+		for (i = group.begin; i < group.end; i++) {
+			unsigned int users;
+
+			if (entry_epoch(&leaf->entry[i]) != ext->epoch ||
+			    entry_kind(&leaf->entry[i]) != ext->kind)
+				continue;
+			users = entry_users(leaf, &group, i, live, &one);
+			if (!users || (users == 1 && live->epoch[one] == epoch))
+				nr = group.first + group.nr - ext->chunk;
+		}
+	}
+	rcu_read_unlock();
+	return min(nr, ext->nr);
 }
 
 bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext)

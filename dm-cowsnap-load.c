@@ -426,6 +426,7 @@ static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *supe
 		if (store->merging && store->merging->state != COW_SNAP_MERGING)
 			store->merging = NULL;
 	}
+	cow_store_sort_snaps(store);
 	/* A merge that is not named has not begun. */
 	list_for_each_entry(snap, &store->snaps, node)
 		if (snap->state == COW_SNAP_MERGING && snap != store->merging)

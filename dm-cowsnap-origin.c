@@ -1049,6 +1049,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	mutex_init(&o->admin);
 	INIT_LIST_HEAD(&o->stores);
 	INIT_LIST_HEAD(&o->all_stores);
+	INIT_LIST_HEAD(&o->tables);
 	spin_lock_init(&o->lock);
 	INIT_LIST_HEAD(&o->held);
 	INIT_LIST_HEAD(&o->deferred);

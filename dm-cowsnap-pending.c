@@ -116,6 +116,9 @@ struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 	p->kind = kind;
 	p->place = place;
 	p->nr_room = nr_room;
+	p->own = cow_kind_is_private(kind);
+	p->turn = store->own_turn;
+	store->nr_own[p->turn] += p->own;
 	INIT_LIST_HEAD(&p->member);
 	INIT_LIST_HEAD(&p->node);
 	INIT_LIST_HEAD(&p->parked);
@@ -212,6 +215,7 @@ static void pending_release(struct cow_pending *p)
 	spin_lock(&o->lock);
 	pending_tree_remove(p, &store->pendings);
 	pending_free_room(p);
+	store->nr_own[p->turn] -= p->own;
 	if (p->publishing)
 		atomic_dec(&o->nr_publishing);
 	list_splice_init(&p->parked, &parked);
@@ -222,8 +226,9 @@ static void pending_release(struct cow_pending *p)
 	o->nr_pendings--;
 	if (!list_empty(&o->deferred))
 		mod_delayed_work(o->wq, &o->decide_work, 0);
-	/* The merge waits for those in its stretch. */
-	if (!--store->nr_pendings || store->merging)
+	store->nr_pendings--;
+	/* Whoever waits is on the queue before he looks, which he does under the lock. */
+	if (waitqueue_active(&store->idle))
 		wake_up(&store->idle);
 	spin_unlock(&o->lock);
 

@@ -7,8 +7,9 @@
  * says, cut only where that changes. Writes go in place where the snapshot has a
  * private version; where it has none it gets one first, by the cheapest way:
  *
- *   seen by no other live snapshot   the copied version becomes private, nothing moves
- *   zeroing of whole chunks          a version without room
+ *   seen by no other live snapshot   the copied version becomes private where it is; one
+ *                                    copied as zeroes gets its data at its own place
+ *   zeroing of whole chunks          a version that needs no data
  *   the bio covers whole chunks      the bio's own data, published when it is written
  *   else                             a copy, then the write in place
  *
@@ -150,11 +151,14 @@ static bool bio_zeroes(const struct bio *bio)
 }
 
 /* Can @bio be done without a change of the map? */
-static bool snap_in_place(const struct cow_extent *ext, const struct bio *bio)
+static bool snap_in_place(const struct cow_snap *snap, const struct cow_extent *ext,
+			  const struct bio *bio)
 {
 	if (ext->kind == COW_PRIVATE)
 		return bio_op(bio) != REQ_OP_DISCARD;
-	return ext->kind == COW_PRIVATE_ZERO && bio_zeroes(bio);
+	return bio_zeroes(bio) &&
+	       (ext->kind == COW_PRIVATE_ZERO ||
+		(ext->kind == COW_ZERO && cow_store_trusts(snap->store, snap, ext)));
 }
 
 /* Whole chunks that @bio covers from its start on; 0 if it starts within one. */
@@ -181,47 +185,64 @@ struct snap_plan {
 	u64 place;		/* where they are, or will be */
 	bool needs_room;
 	u32 taken_over;		/* epoch of a copied version that becomes private */
-	bool verify;		/* what is taken over is read first */
 };
 
-/* In a persistent store a version keeps the slot it has, whatever becomes of it. */
-static bool snap_keeps_slot(const struct cow_store *store, const struct cow_extent *ext)
+/*
+ * Whose is the version that the snapshot sees? One that is its own keeps its place, whatever
+ * becomes of it; a copied one that no other live snapshot sees is taken over, place and all.
+ */
+static void plan_ownership(struct cow_bio *cb, const struct cow_extent *ext,
+			   struct snap_plan *plan)
 {
-	return store->meta && cow_kind_is_private(ext->kind);
+	u64 sole;
+
+	plan->nr = ext->nr;
+	plan->place = ext->place;
+	plan->needs_room = true;
+	if (ext->kind == COW_HOME)
+		return;
+	if (!cow_kind_is_private(ext->kind)) {
+		sole = cow_store_sole_owner(cb->snap->store, ext, cb->snap->epoch);
+		if (!sole)
+			return;
+		plan->nr = sole;
+		plan->taken_over = ext->epoch;
+	}
+	plan->needs_room = !cow_has_place(ext);
+}
+
+/* Whole chunks become zeroes; of a transient store that takes no room. */
+static void plan_zeroes(struct cow_store *store, const struct cow_extent *ext, u64 whole,
+			struct snap_plan *plan)
+{
+	plan->mode = COW_BY_MARK;
+	plan->kind = COW_PRIVATE_ZERO;
+	plan->nr = min3(plan->nr, whole, (u64)COW_RUN_CHUNKS);
+	if (plan->needs_room && !store->meta) {
+		plan->needs_room = false;
+		plan->place = cow_placeless(ext->chunk);
+	}
 }
 
 static void snap_make_plan(struct cow_bio *cb, const struct cow_extent *ext,
 			   struct snap_plan *plan)
 {
 	struct cow_store *store = cb->snap->store;
-	u64 whole = min(bio_whole_chunks(cb->snap, cb->bio), ext->nr);
+	u64 whole = bio_whole_chunks(cb->snap, cb->bio);
 
 	memset(plan, 0, sizeof(*plan));
-	plan->kind = COW_PRIVATE;
-	plan->nr = min(ext->nr, cow_run_chunks_max(store));
-	plan->place = ext->place;
-	plan->needs_room = !snap_keeps_slot(store, ext);
+	plan_ownership(cb, ext, plan);
 	if (bio_zeroes(cb->bio) && whole) {
-		plan->mode = COW_BY_MARK;
-		plan->kind = COW_PRIVATE_ZERO;
-		plan->nr = min_t(u64, whole, COW_RUN_CHUNKS);
-		plan->needs_room &= !!store->meta;
-	} else if (ext->kind == COW_COPIED &&
-		   cow_store_sole_owner(store, ext, cb->snap->epoch)) {
-		/* What was copied is verified before its checksum is given up. */
-		plan->verify = store->meta && !whole;
-		plan->mode = plan->verify ? COW_BY_COPY : COW_BY_MARK;
-		plan->taken_over = ext->epoch;
-		plan->needs_room = false;
-		/* Only the first chunk is known to be ours alone. */
-		plan->nr = 1;
-	} else if (whole) {
-		plan->mode = COW_BY_BIO;
-		plan->nr = min(whole, plan->nr);
-	} else {
-		plan->mode = COW_BY_COPY;
-		plan->nr = 1;
+		plan_zeroes(store, ext, whole, plan);
+		return;
 	}
+	plan->kind = COW_PRIVATE;
+	plan->nr = whole ? min3(plan->nr, whole, cow_run_chunks_max(store)) : 1;
+	if (ext->kind == COW_COPIED && plan->taken_over)
+		/* What was copied is verified before its checksum is given up. */
+		plan->mode = store->meta && !whole ? COW_BY_COPY : COW_BY_MARK;
+	else
+		plan->mode = whole ? COW_BY_BIO : COW_BY_COPY;
 }
 
 static void snap_copy(struct cow_pending *p, const struct cow_extent *ext)
@@ -269,8 +290,6 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 		snap_copy(p, ext);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (!store->meta && plan->kind == COW_PRIVATE_ZERO)
-		p->place = p->first;
 	cow_pending_finished(p);
 	return DM_MAPIO_SUBMITTED;
 }
@@ -287,7 +306,7 @@ static int snap_find_room(struct cow_bio *cb, struct snap_plan *plan)
 
 	if (!plan->needs_room)
 		return 0;
-	if (store->blocked == COW_STORE_PREPARING || store->blocked == COW_STORE_FAILING) {
+	if (cow_store_makes_wait(store)) {
 		list_add_tail(&cb->node, &store->waiting);
 		return -EINPROGRESS;
 	}
@@ -316,7 +335,7 @@ static int snap_mark(struct cow_bio *cb)
 
 	if (!store->meta || READ_ONCE(snap->mark) == COW_MARK_WRITTEN)
 		return 0;
-	if (store->blocked == COW_STORE_FULL)
+	if (store->blocked && !cow_store_makes_wait(store))
 		return -ENOSPC;
 	if (store->blocked == COW_STORE_OPEN) {
 		store->blocked = COW_STORE_PREPARING;
@@ -348,7 +367,7 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	}
 	/* With no pending in the way the map holds still under the lock. */
 	cow_map_lookup(&store->map, first, p ? p->first - first : nr, snap->epoch, &ext);
-	if (snap_in_place(&ext, cb->bio))
+	if (snap_in_place(snap, &ext, cb->bio))
 		return -EAGAIN;
 	if (!cow_store_trusts(store, snap, &ext))
 		return DM_MAPIO_KILL;
@@ -400,12 +419,12 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 	do {
 		nr = bio_chunks(store, cb->bio, &first);
 		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
-		if (snap_in_place(&ext, cb->bio)) {
+		if (snap_in_place(snap, &ext, cb->bio)) {
 			*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first,
 								     ext.nr));
 			if (!*part)
 				return cow_bio_hand_over(cb, part);
-			if (ext.kind == COW_PRIVATE_ZERO)
+			if (ext.kind != COW_PRIVATE)
 				return snap_zero_is_done(*part);
 			point_at_store(store, (*part)->bio, first, ext.place);
 			return DM_MAPIO_REMAPPED;
@@ -421,6 +440,10 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 		*part = cb;
 	if (r == -ENOSPC && cb->via_merge && cow_merge_park(cb))
 		return DM_MAPIO_SUBMITTED;
+	if (r == -ENOSPC && !cb->via_merge && cb->full_is_end) {
+		cow_store_invalidate(store, COW_SNAP_OVERFLOWED, "the store is full");
+		return DM_MAPIO_KILL;
+	}
 	if (r == -ENOSPC)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	return r;

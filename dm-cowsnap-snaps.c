@@ -12,6 +12,11 @@
  * longer live, and what no other falls on is given back in the background. Each of
  * them is one durable write of one block; a crash leaves it done or not done.
  *
+ * Only reclaim gives back places of versions. A place may still be in use by what a
+ * snapshot writes itself: by writes in place, which hold the gate (drop_one() shuts it; of a
+ * snapshot that is deleted no device is left), and by private pendings, which reclaim waits
+ * for (reclaim_await_own()).
+ *
  * Promises kept here:
  *  I1  the half about failing: __cow_store_invalidate() has the mark written while
  *      writes that need a copy wait (COW_STORE_FAILING), and takes the epochs
@@ -19,6 +24,7 @@
  *  I7  an exception that cannot be remembered ends its snapshots; it is not forgotten.
  */
 #include <linux/ktime.h>
+#include <linux/list_sort.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -48,16 +54,11 @@ static int live_fill(struct cow_store *store, struct cow_live *live, bool kept)
 
 	lockdep_assert_held(&store->origin->lock);
 	list_for_each_entry(snap, &store->snaps, node) {
-		unsigned int i = nr;
-
 		if (snap->state != COW_SNAP_LIVE && !(kept && snap->state == COW_SNAP_MERGING))
 			continue;
 		if (nr == room)
 			return -1;
-		for (; i && live->epoch[i - 1] > snap->epoch; i--)
-			live->epoch[i] = live->epoch[i - 1];
-		live->epoch[i] = snap->epoch;
-		nr++;
+		live->epoch[nr++] = snap->epoch;
 	}
 	if (live)
 		live->nr = nr;
@@ -120,6 +121,17 @@ int cow_store_renew_live(struct cow_store *store)
 	return live ? 0 : -ENOMEM;
 }
 
+static int snap_by_epoch(void *priv, const struct list_head *a, const struct list_head *b)
+{
+	return list_entry(a, struct cow_snap, node)->epoch >
+	       list_entry(b, struct cow_snap, node)->epoch;
+}
+
+void cow_store_sort_snaps(struct cow_store *store)
+{
+	list_sort(NULL, &store->snaps, snap_by_epoch);
+}
+
 bool cow_store_has_readers(const struct cow_store *store)
 {
 	return rcu_access_pointer(store->live) || READ_ONCE(store->merging);
@@ -134,20 +146,16 @@ static bool epoch_sees(struct cow_store *store, const struct cow_extent *ext, u3
 	return other.kind == ext->kind && other.epoch == ext->epoch;
 }
 
-bool cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext,
-			  u32 epoch)
+u64 cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext, u32 epoch)
 {
 	const struct cow_snap *merging = store->merging;
 	const struct cow_live *live;
-	unsigned int i;
 
 	live = rcu_dereference_protected(store->live,
 					 lockdep_is_held(&store->origin->lock));
-	for (i = 0; live && i < live->nr && live->epoch[i] <= ext->epoch; i++)
-		if (live->epoch[i] != epoch && epoch_sees(store, ext, live->epoch[i]))
-			return false;
-	return !merging || merging->epoch == epoch ||
-	       !epoch_sees(store, ext, merging->epoch);
+	if (merging && merging->epoch != epoch && epoch_sees(store, ext, merging->epoch))
+		return 0;
+	return cow_map_sole(&store->map, live, ext, epoch);
 }
 
 bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap,
@@ -299,12 +307,25 @@ u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place)
 	return got;
 }
 
+/* Is what deleted snapshots left on its way? */
+static bool reclaim_is_due(const struct cow_store *store)
+{
+	return store->reclaims_wanted != store->reclaims_done;
+}
+
+bool cow_store_makes_wait(const struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->lock);
+	return store->blocked == COW_STORE_PREPARING || store->blocked == COW_STORE_FAILING ||
+	       (store->blocked == COW_STORE_FULL && reclaim_is_due(store));
+}
+
 static void store_is_full(struct cow_store *store)
 {
 	unsigned int seconds = 0;
 
-	/* What a deleted snapshot left is on its way: see reclaim_ended(). */
-	if (store->reclaiming) {
+	/* Until reclaim_ended(). */
+	if (reclaim_is_due(store)) {
 		store->blocked = COW_STORE_FULL;
 		return;
 	}
@@ -338,7 +359,7 @@ int cow_store_no_room(struct cow_store *store, bool must)
 		queue_work(store->origin->wq, &store->extend_work);
 		return -EBUSY;
 	}
-	if (!must)
+	if (!must && !reclaim_is_due(store))
 		return -ENOSPC;
 	store_is_full(store);
 	return store->blocked ? -EBUSY : -ENOSPC;
@@ -361,7 +382,7 @@ void cow_store_resize(struct cow_store *store)
 void cow_store_stop_waiting(struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->lock);
-	if (store->blocked == COW_STORE_FULL && !store->reclaiming &&
+	if (store->blocked == COW_STORE_FULL && !reclaim_is_due(store) &&
 	    store->options.on_full == COWSNAP_FULL_WAIT) {
 		store->blocked = COW_STORE_OPEN;
 		__cow_store_invalidate(store, COW_SNAP_OVERFLOWED,
@@ -377,7 +398,7 @@ static void give_back(void *context, const struct cow_extent *ext)
 {
 	struct cow_store *store = context;
 
-	if (!store->meta && !cow_kind_has_data(ext->kind))
+	if (!cow_has_place(ext))
 		return;
 	spin_lock(&store->origin->lock);
 	cow_space_free(&store->space, ext->place, ext->nr);
@@ -385,35 +406,69 @@ static void give_back(void *context, const struct cow_extent *ext)
 	spin_unlock(&store->origin->lock);
 }
 
-/* There may be room again; if not, the next oldest has to go. */
-static void reclaim_ended(struct cow_store *store)
+/*
+ * Begin to deal with all that is asked for so far; what is asked for from now on takes
+ * another run, since this one may not see it any more.
+ */
+static u64 reclaim_begin(struct cow_store *store)
+{
+	u64 run;
+
+	spin_lock(&store->origin->lock);
+	run = store->reclaims_wanted;
+	spin_unlock(&store->origin->lock);
+	return run;
+}
+
+/* With no run to come those who wait decide again: there is room, or on_full has its say. */
+static void reclaim_ended(struct cow_store *store, u64 run)
 {
 	struct cow_origin *o = store->origin;
 
 	spin_lock(&o->lock);
-	store->reclaiming = false;
+	store->reclaims_done = run;
 	watch_low_water(store);
-	if (store->blocked == COW_STORE_FULL) {
-		store->blocked = COW_STORE_OPEN;
-		if (store->space.used >= store->space.total)
-			store_is_full(store);
-		if (!store->blocked)
-			cow_store_unblock(store);
-	}
+	if (store->blocked == COW_STORE_FULL && !reclaim_is_due(store))
+		cow_store_unblock(store);
 	spin_unlock(&o->lock);
+}
+
+static bool own_have_ended(struct cow_store *store, unsigned int turn)
+{
+	bool ended;
+
+	spin_lock(&store->origin->lock);
+	ended = !store->nr_own[turn];
+	spin_unlock(&store->origin->lock);
+	return ended;
+}
+
+/*
+ * Wait for the private pendings of now: those of snapshots that are gone are among them,
+ * since a pending begins only for one that can be used. What they use (a copied version
+ * that they read or take over, a private one whose place they keep) may be given back when
+ * they have ended, well or not. New ones count in the other turn, so the wait ends.
+ */
+static void reclaim_await_own(struct cow_store *store)
+{
+	unsigned int turn;
+
+	spin_lock(&store->origin->lock);
+	turn = store->own_turn;
+	store->own_turn = !turn;
+	spin_unlock(&store->origin->lock);
+	wait_event(store->idle, own_have_ended(store, turn));
 }
 
 static void store_reclaim_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, reclaim_work);
 	unsigned int noio = memalloc_noio_save();
+	u64 run = reclaim_begin(store);
 	struct cow_live *live;
 	u64 chunk = 0;
 	u32 up_to = 0;
 
-	spin_lock(&store->origin->lock);
-	store->reclaiming = true;
-	spin_unlock(&store->origin->lock);
 	cow_undo_flush(store);
 	/* Of the epochs up to that some may go meanwhile: then too little is freed. */
 	mutex_lock(&store->origin->admin);
@@ -421,6 +476,7 @@ static void store_reclaim_work(struct work_struct *work)
 	if (live)
 		up_to = store->epoch;
 	mutex_unlock(&store->origin->admin);
+	reclaim_await_own(store);
 	while (up_to) {
 		chunk = cow_map_reclaim(&store->map, live, up_to, chunk, give_back, store);
 		if (!chunk || READ_ONCE(store->closing))
@@ -429,16 +485,17 @@ static void store_reclaim_work(struct work_struct *work)
 	}
 	kvfree(live);
 	cow_undo_open(store);
-	reclaim_ended(store);
+	reclaim_ended(store, run);
 	memalloc_noio_restore(noio);
 }
 
 void cow_store_reclaim(struct cow_store *store)
 {
 	spin_lock(&store->origin->lock);
-	if (!store->closing)
-		store->reclaiming = queue_work(store->origin->wq, &store->reclaim_work) ||
-				    store->reclaiming;
+	if (!store->closing) {
+		store->reclaims_wanted++;
+		queue_work(store->origin->wq, &store->reclaim_work);
+	}
 	spin_unlock(&store->origin->lock);
 }
 
@@ -449,17 +506,22 @@ static struct cow_snap *pick_victim(struct cow_store *store, const struct cow_li
 				    const u64 *owned)
 {
 	struct cow_snap *snap, *victim = NULL;
-	u32 i;
+	u32 i = 0;
 
+	/* Both go by epoch. */
+	spin_lock(&store->origin->lock);
 	list_for_each_entry(snap, &store->snaps, node) {
 		if (snap->state != COW_SNAP_LIVE)
 			continue;
-		for (i = 0; i < live->nr && live->epoch[i] != snap->epoch; i++)
-			;
-		if (i < live->nr && owned[i])
-			return snap;
 		victim = victim ?: snap;
+		while (i < live->nr && live->epoch[i] < snap->epoch)
+			i++;
+		if (i < live->nr && live->epoch[i] == snap->epoch && owned[i]) {
+			victim = snap;
+			break;
+		}
 	}
+	spin_unlock(&store->origin->lock);
 	return victim;
 }
 
@@ -523,7 +585,7 @@ static void store_full_work(struct work_struct *work)
 
 	mutex_lock(&o->admin);
 	spin_lock(&o->lock);
-	drop = store->blocked == COW_STORE_FULL &&
+	drop = store->blocked == COW_STORE_FULL && !reclaim_is_due(store) &&
 	       store->options.on_full == COWSNAP_FULL_DROP_OLDEST;
 	spin_unlock(&o->lock);
 	if (drop)
@@ -531,7 +593,7 @@ static void store_full_work(struct work_struct *work)
 	mutex_unlock(&o->admin);
 
 	spin_lock(&o->lock);
-	if (!done && store->blocked == COW_STORE_FULL) {
+	if (!done && store->blocked == COW_STORE_FULL && !reclaim_is_due(store)) {
 		store->blocked = COW_STORE_OPEN;
 		__cow_store_invalidate(store, COW_SNAP_OVERFLOWED,
 				       drop ? "the store is full" :
@@ -555,6 +617,9 @@ static void snap_go_live(struct cow_snap *snap, sector_t nr_sectors,
 	spin_lock(&origin->lock);
 	if (snap->state == COW_SNAP_LOADED)
 		snap_set_state(snap, COW_SNAP_LIVE);
+	/* A new one is the newest. */
+	if (snap->epoch == store->epoch)
+		list_move_tail(&snap->node, &store->snaps);
 	snap->nr_sectors = nr_sectors;
 	if (store->protect_sectors < nr_sectors)
 		WRITE_ONCE(store->protect_sectors, nr_sectors);
@@ -805,7 +870,7 @@ int cow_store_create_snap(struct cow_store *store, unsigned int id)
 	snap = message_new_snap(store, id);
 	if (!snap)
 		return -ENOMEM;
-	r = cow_snap_activate(snap, bdev_nr_sectors(store->origin->bdev));
+	r = cow_snap_activate(snap, cow_origin_length(store->origin));
 	mutex_lock(&cow_registry_mutex);
 	cow_snap_put(snap);
 	mutex_unlock(&cow_registry_mutex);

@@ -116,6 +116,8 @@ u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place)
 	struct cowsnap_segment seg;
 	bool wrapped = false;
 
+	if (space->used >= cow_space_ready(space))
+		return 0;
 	/* Twice round at most: once from the cursor, once from the start. */
 	for (;;) {
 		struct cow_bits *bits;

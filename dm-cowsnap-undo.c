@@ -26,6 +26,9 @@
 /* The longest that a copy waits for others. */
 #define UNDO_WAIT	HZ
 
+/* Copies set going at once. */
+#define UNDO_BATCH	1024U
+
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
 MODULE_PARM_DESC(undo_buffer,
@@ -123,12 +126,18 @@ static const struct cow_job_ops undo_ops = {
 	.done = undo_done,
 };
 
-/* Write down all that is kept. origin->lock held. */
+/* Have all that is kept written down, now or from undo_work. origin->lock held. */
 static void undo_drain(struct cow_store *store)
 {
 	struct cow_pending *p, *next;
+	unsigned int nr = 0;
 
 	list_for_each_entry_safe(p, next, &store->undo, node) {
+		/* The lock is not for holding while a large buffer is walked through. */
+		if (nr++ == UNDO_BATCH) {
+			mod_delayed_work(store->origin->wq, &store->undo_work, 0);
+			break;
+		}
 		list_del_init(&p->node);
 		p->job.ops = &undo_ops;
 		cow_engine_resume(store->origin->engine, &p->job);

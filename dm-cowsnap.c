@@ -23,6 +23,7 @@
 /* What all three targets have; a cowsnap-origin has no store, or no snapshot. */
 struct cow_target {
 	struct list_head node;		/* store->tables, under table_mutex */
+	struct list_head origin_node;	/* origin->tables, the same */
 	struct dm_target *ti;
 	struct dm_dev *origin_dev;
 	struct dm_dev *store_dev;
@@ -33,13 +34,15 @@ struct cow_target {
 	struct cow_options options;	/* as given */
 	bool claimed;			/* in dm-snapshot's place */
 	bool resumed;			/* a snapshot that may be read and written */
+	bool shows_origin;		/* cowsnap-origin, cowsnap-merge */
+	bool in_force;			/* was resumed, may be suspended; table_mutex */
 	bool discard_given;
 	bool id_given;
 	bool discard_zeroes_cow;
 	bool discard_passdown_origin;
 };
 
-/* Guards store->tables: who gets events. */
+/* Guards store->tables, who gets events, and origin->tables. */
 static DEFINE_MUTEX(table_mutex);
 
 void cow_fail(char **error, const char *format, ...)
@@ -235,6 +238,7 @@ static struct cow_target *target_alloc(struct dm_target *ti)
 		return NULL;
 	}
 	INIT_LIST_HEAD(&ct->node);
+	INIT_LIST_HEAD(&ct->origin_node);
 	ct->ti = ti;
 	ct->claimed = cow_target_is_claimed(ti->type);
 	return ct;
@@ -259,7 +263,7 @@ static int target_attach(struct dm_target *ti, struct cow_target *ct,
 	if (!ct->origin)
 		return -EINVAL;
 	if (!ct->store_dev)
-		return 0;
+		goto add;
 	ct->store = cow_store_get(ct->origin, ct->store_dev->bdev, args, &ti->error);
 	if (!ct->store)
 		goto put_origin;
@@ -268,8 +272,11 @@ static int target_attach(struct dm_target *ti, struct cow_target *ct,
 		if (!ct->snap)
 			goto put_store;
 	}
+add:
 	mutex_lock(&table_mutex);
-	list_add_tail(&ct->node, &ct->store->tables);
+	if (ct->store)
+		list_add_tail(&ct->node, &ct->store->tables);
+	list_add_tail(&ct->origin_node, &ct->origin->tables);
 	mutex_unlock(&table_mutex);
 	return 0;
 
@@ -287,6 +294,7 @@ static void target_dtr(struct dm_target *ti)
 	mutex_lock(&cow_registry_mutex);
 	mutex_lock(&table_mutex);
 	list_del(&ct->node);
+	list_del(&ct->origin_node);
 	mutex_unlock(&table_mutex);
 	if (ct->snap)
 		cow_snap_put(ct->snap);
@@ -316,6 +324,11 @@ static int target_preresume(struct dm_target *ti)
 		   given->low_water || given->copy_ahead || given->copy_around ||
 		   given->undo_buffer))
 		r = cow_store_set_options(ct->store, given);
+	if (!r) {
+		mutex_lock(&table_mutex);
+		ct->in_force = true;
+		mutex_unlock(&table_mutex);
+	}
 	return r;
 }
 
@@ -351,6 +364,22 @@ static int target_iterate_devices(struct dm_target *ti, iterate_devices_callout_
 	if (!r && ct->store_dev)
 		r = fn(ti, ct->store_dev, 0, bdev_nr_sectors(ct->store_dev->bdev), data);
 	return r;
+}
+
+sector_t cow_origin_length(struct cow_origin *o)
+{
+	const struct cow_target *ct;
+	sector_t origin = 0, snaps = 0;
+
+	mutex_lock(&table_mutex);
+	list_for_each_entry(ct, &o->tables, origin_node) {
+		if (ct->in_force && ct->shows_origin)
+			origin = max(origin, ct->ti->len);
+		else if (ct->in_force)
+			snaps = max(snaps, ct->ti->len);
+	}
+	mutex_unlock(&table_mutex);
+	return origin ?: snaps ?: bdev_nr_sectors(o->bdev);
 }
 
 void cow_snap_event(struct cow_store *store)
@@ -402,6 +431,22 @@ static int origin_read_discard(struct dm_target *ti, struct dm_arg_set *as,
 	return 0;
 }
 
+static int origin_read_store(struct dm_target *ti, struct dm_arg_set *as, const char **store)
+{
+	if (!as->argc) {
+		ti->error = "store: one device has to follow";
+		return -EINVAL;
+	}
+	if (*store) {
+		cow_fail(&ti->error,
+			 "store: %s is there already: only once, give the other one a table of its own",
+			 *store);
+		return -EINVAL;
+	}
+	*store = dm_shift_arg(as);
+	return 0;
+}
+
 static int origin_read_features(struct dm_target *ti, struct dm_arg_set *as,
 				struct cow_target *ct, const char **store)
 {
@@ -414,11 +459,8 @@ static int origin_read_features(struct dm_target *ti, struct dm_arg_set *as,
 			r = refuse_feature(ti, word);
 		} else if (!strcmp(word, "discard")) {
 			r = origin_read_discard(ti, as, ct);
-		} else if (!strcmp(word, "store") && as->argc && !*store) {
-			*store = dm_shift_arg(as);
 		} else if (!strcmp(word, "store")) {
-			ti->error = "store: one device has to follow";
-			r = -EINVAL;
+			r = origin_read_store(ti, as, store);
 		} else {
 			r = refuse_feature(ti, word);
 		}
@@ -471,6 +513,7 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	ct = target_alloc(ti);
 	if (!ct)
 		return -ENOMEM;
+	ct->shows_origin = true;
 	path = dm_shift_arg(&as);
 	r = origin_read_features(ti, &as, ct, &store);
 	if (!r)
@@ -776,9 +819,14 @@ static int snap_read_persistence(struct dm_target *ti, const char *word,
 static int snap_read_chunk(struct dm_target *ti, const char *word,
 			   struct cow_snap_args *args)
 {
-	int r = read_number(&ti->error, "Chunk size", word, 1, COW_MAX_CHUNK_SECTORS,
-			    &args->chunk_sectors);
+	int r = read_number(&ti->error, "Chunk size", word, 0, UINT_MAX, &args->chunk_sectors);
 
+	if (!r && args->chunk_sectors > COW_MAX_CHUNK_SECTORS) {
+		cow_fail(&ti->error,
+			 "Chunk size: %u sectors, at most %u can be: take a smaller one",
+			 args->chunk_sectors, COW_MAX_CHUNK_SECTORS);
+		return -EINVAL;
+	}
 	if (!r && !is_power_of_2(args->chunk_sectors)) {
 		cow_fail(&ti->error,
 			 "Chunk size: %u is not a power of two sectors",
@@ -889,6 +937,7 @@ static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool 
 	ct = target_alloc(ti);
 	if (!ct)
 		return -ENOMEM;
+	ct->shows_origin = merge;
 	origin = dm_shift_arg(&as);
 	store = dm_shift_arg(&as);
 	r = snap_read_table(ti, &as, ct, &args);
@@ -982,6 +1031,7 @@ static int snap_map(struct dm_target *ti, struct bio *bio)
 	cb->origin = ct->origin;
 	cb->snap = ct->snap;
 	cb->passdown = ct->discard_passdown_origin;
+	cb->full_is_end = ct->claimed;
 	return cow_bio_map(cb);
 }
 

@@ -99,14 +99,26 @@ struct cow_map {
 struct cow_extent {
 	u64 chunk;		/* first chunk */
 	u64 nr;			/* how many chunks follow in order, at least 1 */
-	/*
-	 * Chunk in the store of the first one. Zeroes: in a persistent store that
-	 * of the slot, in a transient one the chunk's own number, for want of any.
-	 */
-	u64 place;
+	u64 place;		/* chunk in the store of the first one; see cow_placeless() */
 	u32 epoch;		/* newest epoch that the version belongs to */
 	enum cow_kind kind;
 };
+
+/*
+ * The place of a version without one: zeroes in a transient store. (In a persistent store
+ * every version has a slot, and with it a place.) The number of the chunk is part of it,
+ * so that runs of such versions are runs of places, too.
+ */
+static inline u64 cow_placeless(u64 chunk)
+{
+	return COW_CHUNKS_MAX + chunk;
+}
+
+/* Does the version have a chunk of the store? */
+static inline bool cow_has_place(const struct cow_extent *ext)
+{
+	return ext->kind != COW_HOME && ext->place < COW_CHUNKS_MAX;
+}
 
 /* Epochs of the live snapshots of a store, ascending. Replaced whole under RCU. */
 struct cow_live {
@@ -166,6 +178,14 @@ u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
  */
 u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk,
 		  u64 *owned);
+
+/*
+ * For how many chunks, from the first of @ext on, does no epoch of @live (NULL: none) but
+ * @epoch fall on the copied version @ext? At most @ext->nr.
+ * Context: any; takes the RCU read lock itself. @live must stay.
+ */
+u64 cow_map_sole(struct cow_map *map, const struct cow_live *live,
+		 const struct cow_extent *ext, u32 epoch);
 
 /*
  * The next chunk from @chunk on for which @epoch has a version. False: no more.
@@ -444,7 +464,7 @@ enum cow_snap_mark {
 
 /* One view of the origin at one instant; shared by all tables that name it. */
 struct cow_snap {
-	struct list_head node;		/* store->snaps, oldest first */
+	struct list_head node;		/* store->snaps, by epoch once it has one */
 	struct cow_store *store;
 	unsigned int nr_tables;		/* references, under registry_mutex */
 	unsigned int id;
@@ -527,7 +547,10 @@ struct cow_store {
 	bool unmarked;			/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;
-	bool reclaiming;		/* room is about to be given back */
+	u64 reclaims_wanted;		/* runs of reclaim_work asked for */
+	u64 reclaims_done;		/* the last request that has been dealt with */
+	unsigned int own_turn;		/* counter that new private pendings are in */
+	unsigned int nr_own[2];		/* private pendings; see reclaim_await_own() */
 	bool below_water;		/* low_water not crossed yet */
 	unsigned int nr_snaps;
 	struct work_struct reclaim_work;
@@ -536,7 +559,7 @@ struct cow_store {
 	u64 zero_chunks;		/* all-zero ones, not written */
 	u64 copied_chunks;		/* copied for the sake of the origin */
 	u64 freed_chunks;		/* by reclaim */
-	wait_queue_head_t idle;		/* nr_pendings came to 0 */
+	wait_queue_head_t idle;		/* a pending has gone */
 	struct work_struct event_work;
 };
 
@@ -612,9 +635,18 @@ void cow_store_stop_waiting(struct cow_store *store);
 void cow_store_reclaim(struct cow_store *store);
 /* Does anybody see what is in the store? Any context. */
 bool cow_store_has_readers(const struct cow_store *store);
-/* Is @epoch the only live one that falls on this copied version? origin->lock held. */
-bool cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext,
-			  u32 epoch);
+/*
+ * For how many chunks of @ext, a copied version, is @epoch the only live one that falls on
+ * it? origin->lock held.
+ */
+u64 cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext, u32 epoch);
+/*
+ * Does a snapshot's own write wait for the store? If not, and the store is blocked, it is
+ * full. origin->lock held.
+ */
+bool cow_store_makes_wait(const struct cow_store *store);
+/* Put the snapshots that loading has found in order of their epochs. */
+void cow_store_sort_snaps(struct cow_store *store);
 /* May @snap be shown what it finds here, or was something lost? Any context. */
 bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap,
 		      const struct cow_extent *ext);
@@ -893,6 +925,8 @@ struct cow_pending {
 	unsigned int offset_sectors;	/* where the run begins in its job */
 	enum cow_kind kind;
 	enum cow_pending_mode mode;
+	bool own;			/* a snapshot's, counted in store->nr_own[turn] */
+	u8 turn;
 	bool publishing;		/* counted in origin->nr_publishing */
 	bool check_source;		/* the copy is of a chunk with a checksum */
 	bool kept;			/* in the undo buffer */
@@ -1010,6 +1044,7 @@ struct cow_bio {
 	struct work_struct work;	/* set up when it is queued */
 	enum cow_discard discard;	/* as the table has it */
 	bool passdown;			/* a snapshot's discard goes on to the origin */
+	bool full_is_end;		/* in dm-snapshot's place: finds no room, so it is invalid */
 	bool in_map;			/* dm may still cut it */
 	bool gated;			/* counted in origin->gate */
 	bool tracked;
@@ -1087,6 +1122,7 @@ struct cow_origin {
 
 	struct list_head stores;	/* RCU; changed under lock */
 	struct list_head all_stores;	/* with those not live yet; registry_mutex */
+	struct list_head tables;	/* struct cow_target; see dm-cowsnap.c */
 
 	spinlock_t lock;		/* what follows, and stores' pendings and room */
 	bool suspending;		/* a table is: nobody may wait for room */
@@ -1268,6 +1304,11 @@ void cow_origin_thaw(struct cow_origin *origin);
  * ---------------------------------------------------------------------------
  */
 
+/*
+ * How long the origin is for those who use it, in sectors: the longest of its tables in
+ * force; without one, of its snapshots' tables; without those, its device. May sleep.
+ */
+sector_t cow_origin_length(struct cow_origin *origin);
 /* Wake dmsetup wait on every table of every snapshot in @store. May sleep. */
 void cow_snap_event(struct cow_store *store);
 

@@ -85,6 +85,8 @@ chunk_sizes()
 	refused "chunk 0" "$t $base $store N 0" '\<0\>'
 	refused "a chunk no power of two" "$t $base $store N 12" '\<12\>'
 	refused "a huge chunk" "$t $base $store N 4294967296" '4294967296'
+	refused "a chunk that dm-snapshot takes" "$t $base $store N 524288" \
+		'524288 sectors.*at most 16384.*smaller'
 	refused "a chunk larger than the store" "$t $base $small N 16384" '16384'
 	refused "a chunk below the store's logical sector" "$t $base $coarse N 4" '(\<4\>|2048)'
 	refused "a chunk below the origin's logical sector" \
@@ -117,6 +119,9 @@ origin_words()
 	refused "an origin with letters for a number" "$t $base many" 'many'
 	refused "an origin with an unknown discard mode" "$t $base 2 discard sometimes" 'sometimes'
 	refused "an origin with half an option" "$t $base 1 discard" 'discard'
+	refused "an origin with two stores" \
+		"$t $base 4 store $store store $store2" 'store.*only once'
+	refused "an origin with a store that is not named" "$t $base 1 store" 'device has to follow'
 	refused "an origin that is not there" "$t /dev/no-such-origin" 'no-such-origin'
 	refused "an origin longer than its device" "0 $len cowsnap-origin $short" "$len"
 }
@@ -159,7 +164,7 @@ nothing_touched()
 	done
 }
 
-plan 48
+plan 51
 snapshot_words
 chunk_sizes
 devices

@@ -8,7 +8,7 @@
 
 MIB=1048576
 
-plan 27
+plan 31
 
 both_up()
 {
@@ -104,6 +104,34 @@ snapshot_side()
 	dmremove o
 }
 
+# write_and_discard: the same chunks again and again, whole and in part.
+write_and_discard()
+{
+	local i
+
+	for i in {1..5}; do
+		put_letter /dev/mapper/s P 0 $MIB && discard /dev/mapper/s 0 $MIB &&
+			put_letter /dev/mapper/s Q $MIB 512 &&
+			discard /dev/mapper/s $MIB 4096 || return
+	done
+}
+
+room_of_discarded()
+{
+	local letter=$1 used
+
+	fill_letter "$base" A
+	origin_up o "$base"
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=notrunc status=none
+	snap_up s "$base" "$store" "$letter" 8 discard_zeroes_cow
+	put_letter /dev/mapper/s P 0 $MIB
+	put_letter /dev/mapper/s P $MIB 512
+	used=$(used_sectors s)
+	ok "$letter: the same chunks are written and discarded" write_and_discard
+	is "$(used_sectors s)" "$used" "$letter: they take no more room than they had"
+	both_down
+}
+
 base=$(mkloop 8M)
 store=$(mkloop 16M)
 store2=$(mkloop 16M)
@@ -113,3 +141,5 @@ mode_preserve
 mode_none
 no_snapshot
 snapshot_side
+room_of_discarded N
+room_of_discarded P

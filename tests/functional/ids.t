@@ -17,7 +17,7 @@ N=${COWSNAP_SNAPSHOTS:-$(scaled 200)}
 ids=() sums=()
 
 exact_copies
-plan 39
+plan 44
 
 # All of 0 to 65535 in an order of its own, 65535 first.
 for ((n = 0; n < N + 8; n++)); do
@@ -149,6 +149,25 @@ dmremove s
 mapfile -t left < <(every 3 0 && every 3 2)
 is "$(wrong "${left[@]}")" "" "each one left has its instant"
 not_ok "a deleted one is not there" snap_up s2 "$base" "$store" P 8 id "${ids[1]}"
+
+# ---- an origin shorter than its device ----
+
+base2=$(mkloop 1M)
+store2=$(mkloop 2M)
+half="0 1024 cowsnap-origin $base2"
+dmcreate a "$half"
+dmcreate b "0 1024 cowsnap $base2 $store2 P 8 1 create"
+dmreload a "$half 2 store $store2"
+dmremove b
+ok "a snapshot of an origin shorter than its device" dm message a 0 create 2
+ok "is as long as the origin" dmcreate b "0 1024 cowsnap $base2 $store2 P 8 2 id 2"
+dmremove b
+dmreload a "0 1600 cowsnap-origin $base2 2 store $store2"
+ok "one made when it is longer" dm message a 0 create 3
+not_ok "is longer" dmcreate b "0 1024 cowsnap $base2 $store2 P 8 2 id 3"
+ok "by as much" dmcreate b "0 1600 cowsnap $base2 $store2 P 8 2 id 3"
+dmremove b
+dmremove a
 
 # ---- ids and records are given out again ----
 

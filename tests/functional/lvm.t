@@ -10,7 +10,7 @@
 MIB=1048576
 SIZES=(4 8 16 32 64 128 256 512)
 
-plan 61
+plan 66
 
 targets()
 {
@@ -108,6 +108,11 @@ is "$(line vg/small)" Invalid "it is full"
 like "$(column vg/small lv_attr)" '^swi-I-s' "LVM sees it"
 ok "the origin is as it should be" same /dev/vg/lv "$TEST_TMP/lv"
 ok "another snapshot too" same /dev/vg/s4 "$TEST_TMP/old"
+ok "another small one is made" lvcreate -q -s -l 4 -n small2 vg/lv "$pv2"
+not_ok "and overfilled by writes to it" put_letter /dev/vg/small2 F 0 $((4 * MIB)) $MIB
+is "$(line vg/small2)" Invalid "as with dm-snapshot it is full then"
+ok "the origin is as it was" same /dev/vg/lv "$TEST_TMP/lv"
+ok "it is removed" lvremove -q -y vg/small2
 down
 ok "with a full snapshot the group is activated" up
 like "$(column vg/small lv_attr)" '^swi-I-s' "it is still invalid"

@@ -1,0 +1,235 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# The end of a snapshot costs the others nothing: its places are given to others only when
+# none of its own writes uses them, the oldest is the one that is dropped whatever was
+# deleted and reopened before, and a full store waits for all deletions that are under way.
+
+. "$(dirname "$0")/common.sh"
+
+need perl fio
+need_target delay zero
+MIB=1048576
+KIB=1024
+
+exact_copies
+plan 24
+
+down()
+{
+	local name
+
+	for name; do
+		dmremove "$name"
+	done
+}
+
+# perl with message("delete 1"), to o, which starts no process.
+perl_with_messages()
+{
+	perl -e 'use Fcntl; use IO::Handle;
+		open(my $control, "+<", "/dev/mapper/control") or die "control: $!";
+		sub message {
+			my $data = pack("L3 L2 L l L L L Q a128 a129 a7 Q a*", 4, 0, 0, 16384,
+					312, 0, 0, 0, 0, 0, 0, "o", "", "", 0, "$_[0]\0");
+			$data .= "\0" x (16384 - length $data);
+			ioctl($control, 0xc138fd0e, $data) or die "$_[0]: $!";
+		}
+		'"$1" "${@:2}"
+}
+
+# ---- a write of a dropped snapshot that is still under way ----
+
+# What is read from the store takes that many milliseconds.
+slow_store()
+{
+	echo "0 $(sectors "$store") delay $store 0 $1 $store 0 0"
+}
+
+base=$(mkloop 4M)
+store=$(mkloop 2M)
+fill "$base" "$TEST_TMP/now"
+dmcreate slow "$(slow_store 0)"
+origin_up o "$base"
+snap_up s1 "$base" /dev/mapper/slow P 8 id 1 create on_full drop_oldest
+put /dev/mapper/o "$TEST_TMP/now" 0 $MIB
+cp "$TEST_TMP/now" "$TEST_TMP/old2"
+snap_up s2 "$base" /dev/mapper/slow P 8 id 2 create
+put /dev/mapper/o "$TEST_TMP/now" $MIB $((960 * KIB))
+# Its record says that it is written to.
+put_letter /dev/mapper/s1 P $((3 * MIB)) 4096
+dmreload slow "$(slow_store 2500)"
+# Part of a copied chunk: what was copied is read and verified first.
+put_letter /dev/mapper/s1 P 0 512 >/dev/null 2>&1 &
+writer=$!
+sleep 0.5
+ok "places: a write that needs room succeeds" put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+wait "$writer"
+like "$(kernel_log)" 'snapshot 1 of .* is dropped' "places: the oldest is dropped for it"
+dmreload slow "$(slow_store 0)"
+ok "places: the other snapshot is right" same /dev/mapper/s2 "$TEST_TMP/old2"
+down s1 s2 o
+origin_up o "$base" store /dev/mapper/slow
+snap_up s2 "$base" /dev/mapper/slow P 8 id 2
+ok "places: and when the store is opened again" same /dev/mapper/s2 "$TEST_TMP/old2"
+down s2 o slow
+
+# ---- which one is the oldest ----
+
+reopen()
+{
+	dmremove o && origin_up o "$base" store "$store"
+}
+
+# 1 2 3; without 1; 4, whose record is where that of 1 was. Each keeps a chunk of its own.
+base=$(mkloop 4M)
+store=$(mkloop 2M)
+fill "$base" "$TEST_TMP/now"
+origin_up o "$base"
+snap_up s "$base" "$store" P 8 id 1 create
+dmreload o "$(origin_table "$base" store "$store")"
+dmremove s
+put /dev/mapper/o "$TEST_TMP/now" 0 4096
+dmsetup message o 0 create 2
+cp "$TEST_TMP/now" "$TEST_TMP/old2"
+put /dev/mapper/o "$TEST_TMP/now" 8192 4096
+dmsetup message o 0 create 3
+put /dev/mapper/o "$TEST_TMP/now" 16384 4096
+cp "$TEST_TMP/now" "$TEST_TMP/old4"
+dmsetup message o 0 delete 1
+dmsetup message o 0 create 4
+put /dev/mapper/o "$TEST_TMP/now" 24576 4096
+reopen
+dmsetup message o 0 set on_full drop_oldest
+snap_up s "$base" "$store" P 8 id 4
+# Two chunks more than there is room for.
+room=$(($(status s | sed 's,^\([0-9]*\)/\([0-9]*\) .*,(\2 - \1) / 8,') + 2))
+ok "age: the store is filled" put /dev/mapper/o "$TEST_TMP/now" $MIB $((room * 4096))
+is "$(kernel_log | sed -n 's/.*: snapshot \([0-9]\) of .* is dropped.*/\1/p' | head -n 4 | tail -n +2 | tr '\n' ' ')" \
+	"2 3 " "age: those made first are dropped first"
+like "$(status s)" '^[0-9]+/' "age: the newest is not"
+ok "age: and it is right" same /dev/mapper/s "$TEST_TMP/old4"
+down s o
+
+# Three at a time, made and deleted in turn, and reopened now and then.
+rotate()
+{
+	local i
+
+	for ((i = 1; i <= rotations; i += 20)); do
+		rotate_some "$i" $((i + 19 < rotations ? i + 19 : rotations)) &&
+			reopen >/dev/null || return
+	done
+}
+
+# rotate_some FROM TO: each is made, its image kept, two chunks of the origin written.
+rotate_some()
+{
+	perl_with_messages 'my ($dir, $from, $to) = @ARGV;
+		open(my $o, "+<", "/dev/mapper/o") or die "o: $!";
+		open(my $f, "+<", "$dir/now") or die "now: $!";
+		read($f, my $now, -s $f);
+		for my $id ($from .. $to) {
+			my ($at, $data) = ($id * 37 % 512 * 4096, chr($id) x 8192);
+			message("create $id");
+			open(my $image, ">", "$dir/of" . $id % 3);
+			print $image $now;
+			sysseek($o, $at, 0);
+			syswrite($o, $data) == length $data or die "write: $!";
+			$o->sync or die "fsync: $!";
+			substr($now, $at, length $data) = $data;
+			message("delete " . ($id - 3)) if $id > 3;
+		}
+		seek($f, 0, 0);
+		print $f $now;' "$TEST_TMP" "$@"
+}
+
+all_three()
+{
+	local i
+
+	for ((i = rotations - 2; i <= rotations; i++)); do
+		dmsetup create look --table "$(snap_table "$base" "$store" P 8 id "$i")" || return
+		same /dev/mapper/look "$TEST_TMP/of$((i % 3))" || return
+		dmsetup remove --retry look
+	done
+}
+
+rotations=$(scaled 100)
+((rotations >= 7)) || rotations=7
+base=$(mkloop 4M)
+store=$(mkloop 2M)
+fill "$base" "$TEST_TMP/now"
+origin_up o "$base"
+snap_up s "$base" "$store" P 8 id 0 create
+dmreload o "$(origin_table "$base" store "$store")"
+dmremove s
+dmsetup message o 0 delete 0
+ok "rotation: $rotations snapshots, three at a time" rotate
+reopen
+ok "rotation: the last three are right" all_three
+is "$(key_of o snapshots)" 3 "rotation: and there are no more"
+dmsetup message o 0 set on_full drop_oldest
+put /dev/mapper/o "$TEST_TMP/now" 0 $MIB $MIB $MIB $((2 * MIB)) $((MIB / 4))
+like "$(kernel_log | sed -n 's/.*: snapshot \([0-9]*\) of .* is dropped.*/\1/p' | grep -A1 -x $((rotations - 2)) | tr '\n' ' ')" \
+	"^$((rotations - 2)) ($((rotations - 1)) )?" "rotation: the oldest is dropped first"
+dmremove o
+
+# ---- deletions in a row, beside a writer who needs the room ----
+
+# delete_in_a_row LAST: messages "delete 1" to "delete LAST" with no pause, and after the
+# first one a write by a process that is there already.
+delete_in_a_row()
+{
+	perl_with_messages 'pipe(my $r, my $w);
+		if (!fork) {
+			sysopen(my $o, "/dev/mapper/o", O_RDWR | O_SYNC) or die "o: $!";
+			sysread($r, my $x, 1);
+			syswrite($o, "\0" x 65536) == 65536 or die "write: $!";
+			exit 0;
+		}
+		select(undef, undef, undef, 0.3);
+		message("delete 1");
+		syswrite($w, "x");
+		message("delete $_") for 2 .. $ARGV[0];
+		wait;
+		exit $?' "$1"
+}
+
+fill_all()
+{
+	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=64 \
+		--filename=/dev/mapper/o --allow_file_create=0 --output="$TEST_TMP/fio.log" ||
+		{ cat "$TEST_TMP/fio.log" && false; }
+}
+
+# in_a_row POLICY LAST: snapshots 1 to LAST are alike, so that what they keep is free when
+# all are gone; two more are to stay.
+in_a_row()
+{
+	local words="$1, $2 deletions" i
+
+	# Tables take 121 chunks, the records of more than eight snapshots another.
+	store=$(mkloop $(((32768 + 121 + 1) * 4096)))
+	origin_up o "$base"
+	snap_up k "$base" "$store" P 8 id 1 create on_full "$1"
+	dmreload o "$(origin_table "$base" store "$store")"
+	dmremove k
+	for ((i = 2; i <= $2; i++)); do
+		dmsetup message o 0 create "$i"
+	done
+	ok "$words: a store is filled" fill_all
+	snap_up k "$base" "$store" P 8 id 100 create
+	snap_up l "$base" "$store" P 8 id 101 create
+	like "$(status k)" '^([0-9]+)/\1 ' "$words: to the last chunk"
+	ok "$words: the origin is written after the first" delete_in_a_row "$2"
+	like "$(status k)" '^[0-9]+/' "$words: one that is left is whole"
+	like "$(status l)" '^[0-9]+/' "$words: so is the other"
+	is "$(key_of o snapshots)" 2 "$words: nothing else is left"
+	down k l o
+}
+
+dmcreate zeroes "0 262144 zero"
+base=/dev/mapper/zeroes
+in_a_row invalidate 10
+in_a_row drop_oldest 10
