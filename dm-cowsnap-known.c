@@ -22,6 +22,7 @@
 
 #include "dm-cowsnap.h"
 
+/* The numbers of words beyond 2^32 have no place in one: of these nothing is known. */
 static void word_add(struct cow_known *known, u64 number, u32 bits)
 {
 	u64 *word = &known->word[number % COW_KNOWN_WORDS];
@@ -39,7 +40,7 @@ void cow_known_add(struct cow_known *known, u64 first, u64 nr)
 
 	if (!known->word)
 		return;
-	while (first < end) {
+	while (first < end && first / COW_KNOWN_BITS <= U32_MAX) {
 		number = first / COW_KNOWN_BITS;
 		word_add(known, number, cow_known_mask(first, end - first));
 		first = (number + 1) * COW_KNOWN_BITS;

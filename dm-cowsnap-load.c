@@ -190,8 +190,8 @@ struct cow_raw_slot {
 static void slot_parse(const struct cowsnap_slot *slot, struct cow_raw_slot *raw)
 {
 	raw->chunk = le32_to_cpu(slot->chunk_low) |
-		     (u64)(slot->chunk_high_kind & 0xf) << 32;
-	raw->epoch = le32_to_cpu(slot->epoch_low) | (u64)slot->epoch_high << 32;
+		     (u64)(slot->chunk_high_kind & 0xf) << 32 | (u64)slot->chunk_wide << 36;
+	raw->epoch = le32_to_cpu(slot->epoch_low);
 	raw->kind = slot->chunk_high_kind >> 4 & 7;
 	raw->fresh = slot->chunk_high_kind & COWSNAP_SLOT_FRESH;
 }

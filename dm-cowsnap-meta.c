@@ -457,13 +457,13 @@ static void slot_make_fresh(struct cow_block *b, u32 index)
 	b->fresh_to = max(b->fresh_to, index + 1);
 }
 
-static void slot_fill(struct cowsnap_slot *slot, u64 chunk, u64 epoch, u8 kind, u32 crc)
+static void slot_fill(struct cowsnap_slot *slot, u64 chunk, u32 epoch, u8 kind, u32 crc)
 {
 	slot->crc = cpu_to_le32(crc);
 	slot->chunk_low = cpu_to_le32((u32)chunk);
-	slot->epoch_low = cpu_to_le32((u32)epoch);
-	slot->chunk_high_kind = (u8)(chunk >> 32) | (u8)(kind << 4);
-	slot->epoch_high = (u8)(epoch >> 32);
+	slot->epoch_low = cpu_to_le32(epoch);
+	slot->chunk_high_kind = (u8)(chunk >> 32 & 0xf) | (u8)(kind << 4);
+	slot->chunk_wide = (u8)(chunk >> 36);
 }
 
 static const u8 slot_kinds[] = {

@@ -684,6 +684,11 @@ static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
 	cow_store_resize(store);
 	if (snap_is_up_to_date(snap, nr_sectors))
 		return 0;
+	if (cow_sector_to_chunk(store, nr_sectors) >= cow_origin_chunks_max(store->persistence)) {
+		DMERR("store %pg: %llu sectors are too many for chunks of %u: take larger chunks",
+		      store->bdev, (u64)nr_sectors, store->chunk_sectors);
+		return -EFBIG;
+	}
 	/*
 	 * Whatever store it would be in: what is at home is not what the origin shows. A
 	 * snapshot that was made before the merge keeps home as it was then.

@@ -20,8 +20,9 @@
 /* ---------------------------------------------------------------- what fits together */
 
 static bool chunk_fits(struct cow_origin *origin, struct block_device *bdev,
-		       unsigned int chunk_sectors, char **error)
+		       char persistence, unsigned int chunk_sectors, char **error)
 {
+	u64 most = cow_origin_chunks_max(persistence);
 	unsigned int block_bytes = max(bdev_logical_block_size(origin->bdev),
 				       bdev_logical_block_size(bdev));
 
@@ -33,11 +34,14 @@ static bool chunk_fits(struct cow_origin *origin, struct block_device *bdev,
 		cow_fail(error,
 			 "Store %pg of %llu sectors is smaller than one chunk of %u",
 			 bdev, (u64)bdev_nr_sectors(bdev), chunk_sectors);
-	else if (bdev_nr_sectors(origin->bdev) / chunk_sectors >= COW_CHUNKS_MAX ||
-		 bdev_nr_sectors(bdev) / chunk_sectors >= COW_CHUNKS_MAX)
+	else if (bdev_nr_sectors(origin->bdev) / chunk_sectors >= most)
 		cow_fail(error,
-			 "More than %llu chunks of %u sectors: take larger chunks",
-			 COW_CHUNKS_MAX, chunk_sectors);
+			 "Origin %pg has more than %llu chunks of %u sectors: take larger chunks",
+			 origin->bdev, most, chunk_sectors);
+	else if (bdev_nr_sectors(bdev) / chunk_sectors >= COW_CHUNKS_MAX)
+		cow_fail(error,
+			 "Store %pg has more than %llu chunks of %u sectors: take larger chunks",
+			 bdev, COW_CHUNKS_MAX, chunk_sectors);
 	else
 		return true;
 	return false;
@@ -281,7 +285,7 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 		    !complete_args(bdev, args, content, super, error))
 			return NULL;
 	}
-	if (!chunk_fits(origin, bdev, args->chunk_sectors, error))
+	if (!chunk_fits(origin, bdev, args->persistence, args->chunk_sectors, error))
 		return NULL;
 	store = store_alloc(origin, bdev, args->persistence, args->chunk_sectors);
 	if (!store) {
@@ -446,7 +450,7 @@ int cow_store_meet_origin(struct cow_store *store)
 
 	if (!store->early)
 		return 0;
-	if (!chunk_fits(o, store->bdev, store->chunk_sectors, &error)) {
+	if (!chunk_fits(o, store->bdev, store->persistence, store->chunk_sectors, &error)) {
 		DMERR("%s", error);
 		return -EINVAL;
 	}

@@ -69,6 +69,8 @@ static void super_fill(struct cow_store *store, u32 blocks, struct cowsnap_super
 	memset(super, 0, sizeof(*super));
 	memcpy(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
 	super->version = cpu_to_le32(COWSNAP_FORMAT);
+	if (cow_sector_to_chunk(store, store->origin_sectors) >= COW_CHUNKS_MAX)
+		super->incompat = cpu_to_le64(COWSNAP_INCOMPAT_WIDE);
 	memcpy(super->uuid, cow_meta_uuid(store->meta), sizeof(super->uuid));
 	super->sequence = cpu_to_le64(++store->super_sequence);
 	super->block_bytes = cpu_to_le32(cow_meta_block_bytes(store->meta));

@@ -43,7 +43,8 @@ static void report_bad(struct cow_store *store, u64 place, const struct cowsnap_
 	DMERR_LIMIT("store %pg: chunk %llu, for chunk %llu of the origin: wrong checksum",
 		    store->bdev, place,
 		    le32_to_cpu(slot->chunk_low) |
-		    (u64)(slot->chunk_high_kind & 0xf) << 32);
+		    (u64)(slot->chunk_high_kind & 0xf) << 32 |
+		    (u64)slot->chunk_wide << 36);
 }
 
 /*

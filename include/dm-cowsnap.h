@@ -83,8 +83,16 @@ static inline bool cow_kind_has_data(enum cow_kind kind)
 /* Epochs count from 1 in memory; 0 means "none". 28 bits of them fit an entry. */
 #define COW_EPOCH_MAX	COWSNAP_MAX_EPOCH
 
-/* Highest number of chunks an origin or a store can have: 36 bits. */
-#define COW_CHUNKS_MAX	BIT_ULL(36)
+/* Highest number of chunks that a store can have, and the origin of a transient one. */
+#define COW_CHUNKS_MAX	BIT_ULL(COWSNAP_CHUNK_BITS)
+
+/* Of the origin of a persistent one. */
+#define COW_WIDE_MAX	BIT_ULL(COWSNAP_WIDE_BITS)
+
+static inline u64 cow_origin_chunks_max(char persistence)
+{
+	return persistence == 'P' ? COW_WIDE_MAX : COW_CHUNKS_MAX;
+}
 
 struct cow_map {
 	struct maple_tree leaves;	/* first chunk .. last chunk -> struct cow_leaf */

@@ -182,8 +182,9 @@ static void decode_slot(const struct cowsnap_slot *slot, struct entry *e)
 	u8 bits = slot->chunk_high_kind;
 
 	e->crc = le32toh(slot->crc);
-	e->chunk = le32toh(slot->chunk_low) | (u64)(bits & 0xf) << 32;
-	e->epoch = le32toh(slot->epoch_low) | (u64)slot->epoch_high << 32;
+	e->chunk = le32toh(slot->chunk_low) | (u64)(bits & 0xf) << 32 |
+		   (u64)slot->chunk_wide << 36;
+	e->epoch = le32toh(slot->epoch_low);
 	e->kind = bits >> 4 & 7;
 	e->older = 0;
 	e->marks = bits & COWSNAP_SLOT_FRESH ? ENTRY_FRESH : 0;

@@ -51,11 +51,13 @@ bool super_sane(const struct cowsnap_super *super)
 {
 	u32 block = le32toh(super->block_bytes), chunk = le32toh(super->chunk_sectors);
 	u64 origin = le64toh(super->origin_sectors);
+	bool wide = le64toh(super->incompat) & COWSNAP_INCOMPAT_WIDE;
 
 	return power_of_two(block) && block >= COWSNAP_MIN_BLOCK_BYTES &&
 	       block <= COWSNAP_MAX_BLOCK_BYTES && power_of_two(chunk) &&
 	       chunk <= COWSNAP_MAX_CHUNK_SECTORS && block <= chunk * SECTOR &&
-	       origin && (origin - 1) / chunk < 1ULL << COWSNAP_CHUNK_BITS;
+	       origin && (origin - 1) / chunk <
+			 1ULL << (wide ? COWSNAP_WIDE_BITS : COWSNAP_CHUNK_BITS);
 }
 
 /* Bits of the magic that are wrong: more than one, and no bit will mend it. */

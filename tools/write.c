@@ -100,7 +100,7 @@ static void encode_slot(const struct store *s, const struct entry *e, struct cow
 	slot->chunk_high_kind = (e->chunk >> 32 & 0xf) | e->kind << 4;
 	if (exception_is_unsure(s, e))
 		slot->chunk_high_kind |= COWSNAP_SLOT_FRESH;
-	slot->epoch_high = e->epoch >> 32;
+	slot->chunk_wide = e->chunk >> 36;
 }
 
 /* Slots of the entries from @e on that this block describes. */

@@ -41,7 +41,7 @@
  *    64      8  sequence                              8  4  epoch, bits 0-31
  *    72      4  block_bytes                          12  1  bits 0-3 chunk 32-35
  *    76      4  chunk_sectors                               bits 4-6 kind, bit 7 fresh
- *    80      8  origin_sectors                       13  1  epoch, bits 32-39
+ *    80      8  origin_sectors                       13  1  chunk, bits 36-43
  *    88      8  store_sectors
  *    96      8  epoch                   Record of a snapshot, 32 bytes
  *   104      8  durable                      0     2  id
@@ -58,6 +58,9 @@
  *   160      4  damaged_blocks
  *   164     92  reserved
  *   256    256  records 0 to 7
+ *
+ * Chunks of the store have 36 bits. So have those of the origin, unless the store has the
+ * incompatible feature WIDE, which it gets when its origin has more of them: then 44.
  *
  * Every crc is crc32c seeded with ~0, then the uuid, then the location: the sector
  * of the store, 8 bytes. So what an earlier store left behind never counts.
@@ -102,10 +105,13 @@
 #define COWSNAP_MAGIC_BYTES	16
 #define COWSNAP_FORMAT		1
 
-/* Features this version knows: none of any sort. */
+/* Chunk numbers of the origin may have more than COWSNAP_CHUNK_BITS. */
+#define COWSNAP_INCOMPAT_WIDE	1ULL
+
+/* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
 #define COWSNAP_RO_COMPAT_KNOWN	0ULL
-#define COWSNAP_INCOMPAT_KNOWN	0ULL
+#define COWSNAP_INCOMPAT_KNOWN	COWSNAP_INCOMPAT_WIDE
 
 #define COWSNAP_MIN_BLOCK_BYTES	512U
 #define COWSNAP_MAX_BLOCK_BYTES	4096U
@@ -120,9 +126,10 @@
 /* Largest table, in sectors, unless one chunk is larger. */
 #define COWSNAP_MAX_TABLE_SECTORS 512U
 
-/* Bits of a chunk number and of an epoch. */
+/* Bits of a chunk number, of one of the origin with INCOMPAT_WIDE, and of an epoch. */
 #define COWSNAP_CHUNK_BITS	36U
-#define COWSNAP_EPOCH_BITS	40U
+#define COWSNAP_WIDE_BITS	44U
+#define COWSNAP_EPOCH_BITS	32U
 
 /* The last epoch that can be given out: the kernel keeps 28 bits of each. */
 #define COWSNAP_MAX_EPOCH	((1U << 28) - 2)
@@ -214,7 +221,7 @@ struct cowsnap_slot {
 	__le32 chunk_low;
 	__le32 epoch_low;
 	__u8 chunk_high_kind;	/* bits 0-3, kind 4-6, fresh 7 */
-	__u8 epoch_high;
+	__u8 chunk_wide;	/* bits 36-43 of the chunk; 0 without INCOMPAT_WIDE */
 } __attribute__((packed));
 
 static_assert(sizeof(struct cowsnap_record) == 32, "record");

@@ -174,8 +174,9 @@ static void parse_slot(const u8 *at, u64 place, struct kernel_slot *s, bool *fre
 
 	memcpy(&slot, at, sizeof(slot));
 	s->crc = le32toh(slot.crc);
-	s->chunk = le32toh(slot.chunk_low) | (u64)(slot.chunk_high_kind & 0xf) << 32;
-	s->epoch = le32toh(slot.epoch_low) | (u64)slot.epoch_high << 32;
+	s->chunk = le32toh(slot.chunk_low) | (u64)(slot.chunk_high_kind & 0xf) << 32 |
+		   (u64)slot.chunk_wide << 36;
+	s->epoch = le32toh(slot.epoch_low);
 	s->kind = slot.chunk_high_kind >> 4 & 7;
 	s->place = place;
 	*fresh = slot.chunk_high_kind & COWSNAP_SLOT_FRESH;

@@ -42,7 +42,7 @@ static bool put_slot(struct maker *m, u64 place, u8 kind, u64 chunk,
 	slot->chunk_low = htole32((u32)chunk);
 	slot->epoch_low = htole32((u32)epoch);
 	slot->chunk_high_kind = (chunk >> 32 & 0xf) | kind << 4;
-	slot->epoch_high = epoch >> 32;
+	slot->chunk_wide = chunk >> 36;
 	if (nr >= m->im.blocks)
 		m->im.blocks = nr + 1;
 	return true;

@@ -290,7 +290,7 @@ static void forge_slot(struct mutation *m)
 		forge(m, (u8 *)&slot->epoch_low, 4);
 		break;
 	case 3:
-		slot->epoch_high = rng_next(m->r);
+		slot->chunk_wide = rng_next(m->r);
 		break;
 	case 4:
 		slot->chunk_high_kind ^= COWSNAP_SLOT_FRESH;
