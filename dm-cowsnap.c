@@ -455,15 +455,12 @@ static int origin_read_features(struct dm_target *ti, struct dm_arg_set *as,
 	while (!r && as->argc) {
 		const char *word = dm_shift_arg(as);
 
-		if (ct->claimed) {
-			r = refuse_feature(ti, word);
-		} else if (!strcmp(word, "discard")) {
+		if (!ct->claimed && !strcmp(word, "discard"))
 			r = origin_read_discard(ti, as, ct);
-		} else if (!strcmp(word, "store")) {
+		else if (!ct->claimed && !strcmp(word, "store"))
 			r = origin_read_store(ti, as, store);
-		} else {
+		else
 			r = refuse_feature(ti, word);
-		}
 	}
 	return r;
 }

@@ -1052,7 +1052,7 @@ struct cow_bio {
 	struct work_struct work;	/* set up when it is queued */
 	enum cow_discard discard;	/* as the table has it */
 	bool passdown;			/* a snapshot's discard goes on to the origin */
-	bool full_is_end;		/* in dm-snapshot's place: finds no room, so it is invalid */
+	bool full_is_end;		/* in dm-snapshot's place: invalid if it finds no room */
 	bool in_map;			/* dm may still cut it */
 	bool gated;			/* counted in origin->gate */
 	bool tracked;

@@ -107,9 +107,7 @@ snapshot_side()
 # write_and_discard: the same chunks again and again, whole and in part.
 write_and_discard()
 {
-	local i
-
-	for i in {1..5}; do
+	for _ in {1..5}; do
 		put_letter /dev/mapper/s P 0 $MIB && discard /dev/mapper/s 0 $MIB &&
 			put_letter /dev/mapper/s Q $MIB 512 &&
 			discard /dev/mapper/s $MIB 4096 || return
