@@ -126,10 +126,9 @@
 /* Largest table, in sectors, unless one chunk is larger. */
 #define COWSNAP_MAX_TABLE_SECTORS 512U
 
-/* Bits of a chunk number, of one of the origin with INCOMPAT_WIDE, and of an epoch. */
+/* Bits of a chunk number, and of one of the origin with INCOMPAT_WIDE. */
 #define COWSNAP_CHUNK_BITS	36U
 #define COWSNAP_WIDE_BITS	44U
-#define COWSNAP_EPOCH_BITS	32U
 
 /* The last epoch that can be given out: the kernel keeps 28 bits of each. */
 #define COWSNAP_MAX_EPOCH	((1U << 28) - 2)
