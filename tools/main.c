@@ -106,7 +106,8 @@ static const char *kind_trouble(enum store_kind kind)
 	case STORE_NEWER:
 		return "made by a newer dm-cowsnap; use the tools of that version";
 	case STORE_DAMAGED:
-		return "both superblocks are damaged; cowsnap restore makes it anew from a dump";
+		return "both superblocks are damaged, and with them goes which snapshots there are; "
+		       "cowsnap restore makes it anew from a dump";
 	case STORE_SHORT:
 		return "too short for a store of its sizes; make it as long as it was";
 	case STORE_UNREADABLE:

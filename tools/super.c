@@ -206,6 +206,83 @@ static int find_super_b(struct store *s)
 	return s->copy[1].state == COPY_GOOD ? 0 : -1;
 }
 
+/* ---- both are damaged ---- */
+
+/* Stretches of bytes in which two damaged copies may differ: 2 to that power are tried. */
+#define JOIN_STRETCHES	10
+
+struct stretch {
+	size_t from, to;
+};
+
+/* Where the copies differ apart from the crc, or more than JOIN_STRETCHES. */
+static int find_stretches(const u8 *a, const u8 *b, struct stretch *at)
+{
+	const size_t crc = offsetof(struct cowsnap_super, crc);
+	size_t i, last = 0;
+	int nr = 0;
+
+	for (i = 0; i < COWSNAP_SUPER_BYTES; i++) {
+		if (a[i] == b[i] || i - crc < sizeof(__le32))
+			continue;
+		if (nr && i == last + 1) {
+			at[nr - 1].to = i + 1;
+		} else {
+			if (nr == JOIN_STRETCHES)
+				return nr + 1;
+			at[nr++] = (struct stretch){ .from = i, .to = i + 1 };
+		}
+		last = i;
+	}
+	return nr;
+}
+
+/* Every stretch from either copy: is that what copy A was, or copy B at @sector? */
+static bool try_joints(struct io *io, const struct cowsnap_super *a, const struct cowsnap_super *b,
+		       u64 sector, struct cowsnap_super *found)
+{
+	struct stretch at[JOIN_STRETCHES];
+	int nr = find_stretches((const u8 *)a, (const u8 *)b, at), i;
+	u32 from_b;
+
+	if (nr > JOIN_STRETCHES)
+		return false;
+	for (from_b = 0; from_b < 1U << nr; from_b++) {
+		*found = *a;
+		for (i = 0; i < nr; i++)
+			if (from_b >> i & 1)
+				memcpy((u8 *)found + at[i].from, (const u8 *)b + at[i].from,
+				       at[i].to - at[i].from);
+		if ((super_crc(found, 0) == le32toh(a->crc) ||
+		     super_crc(found, sector) == le32toh(b->crc)) &&
+		    has_magic(found->magic) && super_sane(found) &&
+		    le32toh(found->block_bytes) == sector * SECTOR &&
+		    !super_newer_format(found) && super_score(io, found) > 0)
+			return true;
+	}
+	return false;
+}
+
+/* Two damaged copies that are damaged in different places are one that is whole. */
+static int join_copies(struct store *s)
+{
+	struct cowsnap_super a, b;
+	u32 bytes;
+
+	if (io_read(s->io, 0, &a, sizeof(a)))
+		return -1;
+	for (bytes = COWSNAP_MIN_BLOCK_BYTES; bytes <= COWSNAP_MAX_BLOCK_BYTES; bytes *= 2) {
+		if (io_read(s->io, bytes, &b, sizeof(b)) ||
+		    !try_joints(s->io, &a, &b, bytes / SECTOR, &s->super))
+			continue;
+		s->copy[0].sequence = le64toh(s->super.sequence);
+		return 0;
+	}
+	return -1;
+}
+
+/* ---- choosing ---- */
+
 int super_choose(struct store *s)
 {
 	struct super_copy *a = &s->copy[0], *b = &s->copy[1];
@@ -215,7 +292,7 @@ int super_choose(struct store *s)
 	state = read_super(s->io, 0, &s->super, a);
 	a->state = state;
 	if (state != COPY_GOOD)
-		return find_super_b(s);
+		return find_super_b(s) ? join_copies(s) : 0;
 	if (super_newer_format(&s->super))
 		return 0;
 	state = read_super(s->io, le32toh(s->super.block_bytes) / SECTOR, &second, b);

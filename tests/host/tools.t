@@ -211,6 +211,16 @@ for copy in A B; do
 	ok "  clean" cowsnap check "$work/s"
 	ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 done
+whole
+smash "$work/s" 100 3
+smash "$work/s" 420 20
+smash "$work/s" 4296 3
+smash "$work/s" 4360
+ends 1 "both superblocks damaged, not in the same place: found" cowsnap check "$work/s"
+says 'superblock A .*wrong magic or checksum' "  named"
+ends 1 "  repaired" cowsnap repair "$work/s"
+ok "  clean" cowsnap check "$work/s"
+ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 smash "$work/s" 100 3
 smash "$work/s" 4196 3
 ends 2 "both superblocks damaged: repair cannot" cowsnap repair "$work/s"
