@@ -248,7 +248,7 @@ later_number()
 	close_all
 }
 
-# LVM opens a store when its origin has no table yet.
+# LVM opens a store when its origin has a table, but not in use yet.
 early()
 {
 	local way=$1 want=$2
@@ -257,9 +257,9 @@ early()
 	dmcreate real "" --notable
 	dmcreate o "" --notable
 	dmcreate s1 "" --notable
+	dmload real "0 $(sectors "$base") linear $base 0"
 	dmload o "0 $(sectors "$base") cowsnap-origin /dev/mapper/real 2 store /dev/mapper/cow"
 	dmload s1 "0 $(sectors "$base") cowsnap /dev/mapper/real /dev/mapper/cow P 8 2 id 1"
-	dmload real "0 $(sectors "$base") linear $base 0"
 	ok "early, $way: opened" eval 'dm resume real && dm resume s1 && dm resume o'
 	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "$want" "early, $way: as it should be"
 	close_all
@@ -271,6 +271,7 @@ early_unused()
 {
 	after_crash new "$TEST_TMP/rotten"
 	dmcreate real "" --notable
+	dmload real "0 $(sectors "$base") linear $base 0"
 	dmcreate s1 "" --notable
 	dmload s1 "0 $(sectors "$base") cowsnap /dev/mapper/real /dev/mapper/cow P 8 2 id 1"
 	dmremove s1
