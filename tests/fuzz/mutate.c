@@ -224,6 +224,7 @@ static const struct {
 	{ "durable", 104, 8 }, { "blocks", 112, 4 }, { "merge_id", 116, 4 },
 	{ "merge_chunk", 120, 8 }, { "on_full", 128, 4 }, { "throttle", 136, 4 },
 	{ "low_water", 140, 4 }, { "damage_epoch", 152, 8 }, { "damaged_blocks", 160, 4 },
+	{ "damage_mark", 164, 4 },
 };
 
 static void forge_super(struct mutation *m)

@@ -23,7 +23,7 @@ else
 	exit 1
 fi
 rc=0
-timeout 120 nice make -s -C "$work/tests/fuzz" run N="${COWSNAP_FUZZ_CASES:-10000}" \
+timeout 120 nice make -s -C "$work/tests/fuzz" run N="${COWSNAP_FUZZ_CASES:-6000}" \
 	SEED="${COWSNAP_FUZZ_SEED:-$RANDOM}" >"$work/out" 2>&1 || rc=$?
 sed 's/^/# /' "$work/out"
 ((rc == 0)) || printf 'not '
