@@ -70,12 +70,13 @@ static void pending_settle_room(struct cow_pending *p)
 void cow_pending_write(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_store *store = p->store;
-	blk_opf_t flags = 0;
+	/* What a write, or a commit, waits for must not be held back as mere writeback. */
+	blk_opf_t flags = p->kept || READ_ONCE(job->speculative) ? 0 : REQ_SYNC | REQ_IDLE;
 	u64 from = 0, to;
 
 	/* A slot without a checksum may only be written when its data is durable. */
 	if (store->meta)
-		flags = cow_kind_is_private(p->kind) ? REQ_FUA : cow_meta_fua(store->meta);
+		flags |= cow_kind_is_private(p->kind) ? REQ_FUA : cow_meta_fua(store->meta);
 	for (; next_stretch(p, false, &from, &to); from = to)
 		cow_job_write(job, pending_offset(p, from),
 			      cow_chunk_to_sector(store, to - from), store->bdev,
@@ -94,6 +95,7 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 	struct cow_store *store = p->store;
 
 	p->status = job->read_status;
+	p->unread = p->status;
 	if (!p->status && p->check_source)
 		p->status = cow_verify_job(store, job,
 					   cow_sector_to_chunk(store, job->sector));
@@ -139,6 +141,9 @@ static void store_job_done(struct cow_job *job)
 
 	/* The leader may be freed before the last of its sharers. */
 	list_splice_init(&leader->sharers, &sharers);
+	/* Pairs with cow_pending_need(): no release comes before this. */
+	list_for_each_entry(p, &sharers, node)
+		WRITE_ONCE(p->leader, NULL);
 	list_for_each_entry_safe(p, next, &sharers, node) {
 		list_del_init(&p->node);
 		pending_done(p);
@@ -150,18 +155,23 @@ const struct cow_job_ops cow_store_job_ops = {
 	.done = store_job_done,
 };
 
+/* After a failure this is called again for the same run: its first part may be mapped. */
 static int publish_run(struct cow_pending *p, u64 from, u64 to, enum cow_kind kind)
 {
 	bool placeless = !p->store->meta && kind == COW_ZERO;
 	struct cow_extent ext = {
-		.chunk = p->first + from,
-		.nr = to - from,
-		.place = (placeless ? cow_placeless(p->first) : p->place) + from,
 		.epoch = p->epoch,
 		.kind = kind,
 	};
+	int r;
 
-	return cow_map_insert(&p->store->map, &ext, p->taken_over);
+	from = find_next_zero_bit(p->mapped, to, from);
+	ext.chunk = p->first + from;
+	ext.place = (placeless ? cow_placeless(p->first) : p->place) + from;
+	ext.nr = to - from;
+	r = cow_map_insert(&p->store->map, &ext, p->taken_over);
+	bitmap_set(p->mapped, from, to - from - ext.nr);
+	return r;
 }
 
 /* A snapshot deleted while its copy was under way: the copy may have no reader left. */
@@ -182,8 +192,12 @@ int cow_store_publish(struct cow_pending *p)
 	u64 from = 0, to;
 	int r = 0;
 
-	if (p->kind == COW_HOME || !cow_store_has_readers(p->store))
+	if (p->kind == COW_HOME || !cow_store_has_readers(p->store)) {
+		/* What is mapped of it has its room given back by that. */
+		if (!bitmap_empty(p->mapped, pending_nr(p)))
+			cow_store_reclaim(p->store);
 		return -ENOENT;
+	}
 	if (!p->nr_zero) {
 		r = publish_run(p, 0, pending_nr(p), p->kind);
 	} else {

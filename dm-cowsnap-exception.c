@@ -774,18 +774,17 @@ static int insert_into_gap(struct cow_map *map, struct cow_leaf *leaf,
 	return r;
 }
 
-int cow_map_insert(struct cow_map *map, const struct cow_extent *ext, u32 taken_over)
+int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over)
 {
-	struct cow_extent rest = *ext;
 	int r = 0;
 
 	mutex_lock(&map->writer);
-	while (rest.nr && !r) {
-		struct cow_leaf *leaf = mtree_load(&map->leaves, rest.chunk);
-		struct cow_extent part = rest;
-		u64 last = leaf ? leaf->last : rest.chunk | (LEAF_SPAN - 1);
+	while (ext->nr && !r) {
+		struct cow_leaf *leaf = mtree_load(&map->leaves, ext->chunk);
+		struct cow_extent part = *ext;
+		u64 last = leaf ? leaf->last : ext->chunk | (LEAF_SPAN - 1);
 
-		part.nr = min3(rest.nr, last - rest.chunk + 1, (u64)COW_RUN_CHUNKS);
+		part.nr = min3(ext->nr, last - ext->chunk + 1, (u64)COW_RUN_CHUNKS);
 		if (!leaf) {
 			r = first_leaf(map, &part);
 		} else {
@@ -793,7 +792,8 @@ int cow_map_insert(struct cow_map *map, const struct cow_extent *ext, u32 taken_
 			if (r == -EAGAIN)
 				r = rebuild_leaf(map, leaf, &part, taken_over);
 		}
-		extent_advance(&rest, part.nr);
+		if (!r)
+			extent_advance(ext, part.nr);
 	}
 	mutex_unlock(&map->writer);
 	return r;

@@ -8,20 +8,24 @@
  *
  *     submit --> waiting --> reading --> read --> writing --> written --> done
  *                needs pages   bios     ->ready    bios      pages free
+ *       |          ^
+ *       +-> later -+ (somebody needs it)
  *
- * A worker moves jobs along; there is one at a time, and only it takes a job off a
- * list. Bios ending put their job on the next list, in any context. Mostly the worker is
- * a work item. Of devices that do not rotate, jobs stay with the task that submits them
- * until it unplugs its I/O; then this task is the worker, unless there is one. It starts
- * what is to be read, and where the store is memory it goes on until all is written: there
- * a change of task takes longer than the copy. That it is memory shows in writes that have
- * ended before they are submitted.
+ * A work item, the engine's worker, moves jobs along; only it takes a job off a list.
+ * Callers, and bios that end, put jobs on lists, in any context. The worker has a
+ * workqueue of its own: tasks on the origin's workqueue wait for the engine, so they must
+ * not take its place when no further kernel thread can be made. No copy is ever made in a
+ * task that writes: it may be about to sleep, may hold back other callbacks of its plug
+ * that the devices below wait for, and may be limited by its cgroup.
  *
- * Order. Jobs get their pages and are read in the order in which they came. A job
- * that finds too few pages goes back to the head of the queue, and nothing
- * behind it is looked at before it has its pages: a sequential writer's copies
- * stay sequential, however short memory is. kcopyd_requeue=tail puts such a job
- * behind the others instead, as kernels before 2.6.28 did, to compare.
+ * Order. There are two queues: for copies that somebody waits for, and for speculative
+ * ones, which run only when the first is empty and leave half of the pages to it. Who
+ * comes to need a copy that is still in the second moves it to the first. In each queue
+ * jobs get their pages and are read in the order in which they came. A job that
+ * finds too few pages goes back to the head of its queue, and nothing behind it is
+ * looked at before it has its pages: a sequential writer's copies stay sequential,
+ * however short memory is. kcopyd_requeue=tail puts such a job behind the others
+ * instead, as kernels before 2.6.28 did, to compare.
  *
  * Gathering. On a disk that rotates, and that has to turn to the store and back for each
  * small copy, those that have been read wait until few others are being read: then they
@@ -31,7 +35,8 @@
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand,
  * enough for the largest job; a job holds pages only while its own I/O is under
  * way; so pages always come back without any further memory being needed. Bios
- * come from a pool of which the same is true.
+ * come from a pool of which the same is true. What was allocated for a store that is
+ * closed again is freed by the worker.
  */
 #include <linux/crc32c.h>
 #include <linux/ktime.h>
@@ -40,6 +45,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 
+#include "dm-cowsnap-compat.h"
 #include "dm-cowsnap.h"
 
 #define ENGINE_MIN_BUDGET_KIB	16U
@@ -56,9 +62,6 @@
 
 /* Until something is known the store is taken for a disk, perhaps the same. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
-
-/* A task that unplugs goes on for so long with what others submit meanwhile. */
-#define UNPLUG_ROUNDS		32U
 
 static unsigned int kcopyd_budget = 8192;
 module_param(kcopyd_budget, uint, 0644);
@@ -78,39 +81,33 @@ module_param_cb(kcopyd_requeue, &kcopyd_requeue_ops, NULL, 0644);
 MODULE_PARM_DESC(kcopyd_requeue,
 		 "where a copy that lacks memory goes back into the queue: head (default) or tail");
 
-/* Pages allocated in one go. */
-struct cow_page_block {
-	struct cow_page_block *next;
-	unsigned int nr;
-	struct cow_page pages[];
-};
-
 struct cow_engine {
 	struct workqueue_struct *wq;
 	struct work_struct work;
-	struct delayed_work unpause;
+	struct delayed_work unpause;	/* after a rest */
+	struct delayed_work wake_later;
 	void (*hook)(void *context);
 	void *hook_context;
 	bool rotates;			/* what jobs are read from does */
 	struct bio_set bios;
-	struct cow_page_block *blocks;
 
 	spinlock_t lock;		/* guards what follows; taken with irqs off */
-	struct list_head waiting;
+	struct list_head waiting;	/* somebody waits for these */
+	struct list_head later;		/* speculative */
 	struct list_head read;
+	struct list_head patient;	/* the same: to be written together with others */
 	struct list_head written;
-	struct cow_page *free;
-	unsigned int nr_free, nr_pages;
-	unsigned int nr_buffer;		/* of nr_pages, for jobs that are kept */
-	unsigned int nr_reading, nr_read;	/* jobs being read, and on the list */
+	unsigned int nr_reading, nr_read;	/* jobs being read, and on these two lists */
+	struct cow_pages given;		/* free, until the worker takes them over */
+	long nr_pages;			/* all there are, in use or not */
+	long nr_wanted;			/* for jobs, and for those that are kept */
+	unsigned int nr_base;		/* of nr_wanted, for jobs; READ_ONCE without lock */
 
-	struct task_struct *worker;	/* while it is at work; compared with current */
-	bool again;			/* it has to go round once more */
 	bool at_once;			/* the last write ended while it was submitted */
-	unsigned int rounds;		/* that it has ended */
-	wait_queue_head_t round_ended;	/* woken under lock */
 
 	/* Only the worker looks at these. */
+	bool again;			/* it has to go round once more */
+	struct cow_pages free;
 	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
 	u64 write_ns;			/* the same of writing it */
 	struct bio_list writes;		/* to be submitted by the end of this round */
@@ -125,12 +122,6 @@ struct cow_engine {
 	unsigned int throttle;		/* percent of time; READ_ONCE, WRITE_ONCE */
 	bool hurry;			/* the same; no rest for now */
 	struct cow_engine_stats stats;	/* written by the worker */
-};
-
-/* Jobs that a task has submitted and not unplugged yet. */
-struct cow_engine_plug {
-	struct blk_plug_cb cb;
-	struct list_head jobs;
 };
 
 static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp)
@@ -156,101 +147,116 @@ static unsigned int sectors_to_pages(unsigned int sectors)
 	return DIV_ROUND_UP(sectors, PAGE_SECTORS);
 }
 
+/* Put @from in front of @to. */
+static void pages_join(struct cow_pages *to, struct cow_pages *from)
+{
+	if (!from->nr)
+		return;
+	if (to->nr)
+		from->last->next = to->first;
+	else
+		to->last = from->last;
+	to->first = from->first;
+	to->nr += from->nr;
+	from->nr = 0;
+}
+
+/* Move the first @nr, at most all, of @from to @to, which is empty. */
+static void pages_cut(struct cow_pages *from, unsigned int nr, struct cow_pages *to)
+{
+	unsigned int i;
+
+	to->first = from->first;
+	to->nr = nr;
+	from->nr -= nr;
+	for (i = 0; i < nr; i++) {
+		to->last = from->first;
+		from->first = from->first->next;
+	}
+}
+
+static void pages_free(struct cow_pages *pages)
+{
+	struct cow_page *page;
+
+	for (; pages->nr; pages->nr--) {
+		page = pages->first;
+		pages->first = page->next;
+		__free_page(page->page);
+		kfree(page);
+	}
+}
+
+static int pages_alloc(struct cow_pages *pages, long nr)
+{
+	while (pages->nr < nr) {
+		struct cow_page *page = kmalloc(sizeof(*page), GFP_KERNEL);
+		struct cow_pages one = { .first = page, .last = page, .nr = 1 };
+
+		if (!page)
+			return -ENOMEM;
+		page->page = alloc_page(GFP_KERNEL);
+		if (!page->page) {
+			kfree(page);
+			return -ENOMEM;
+		}
+		pages_join(pages, &one);
+	}
+	return 0;
+}
+
+/* From others to the worker. */
+static void take_given(struct cow_engine *e)
+{
+	spin_lock_irq(&e->lock);
+	pages_join(&e->free, &e->given);
+	spin_unlock_irq(&e->lock);
+}
+
+/* Half of the pages for jobs are not for speculative ones, so that others need not wait. */
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
 	unsigned int want = job->bdev ?
 		sectors_to_pages(job->nr_sectors + job->pad_sectors) : 0;
-	struct cow_page **tail = &job->pages;
-	bool enough;
+	unsigned int base = READ_ONCE(e->nr_base), spare = 0;
 
-	spin_lock_irq(&e->lock);
-	enough = e->nr_free >= want;
-	if (enough) {
-		e->nr_free -= want;
-		*tail = e->free;
-		while (want--)
-			tail = &(*tail)->next;
-		e->free = *tail;
-		*tail = NULL;
-		e->nr_reading++;
-	}
-	spin_unlock_irq(&e->lock);
-	job->cursor = job->pages;
+	/* If nothing else is under way there is always enough for one. */
+	if (READ_ONCE(job->speculative) && want < base)
+		spare = min(base / 2, base - want);
+	if (e->free.nr < want + spare)
+		take_given(e);
+	if (e->free.nr < want + spare)
+		return false;
+	pages_cut(&e->free, want, &job->pages);
+	job->cursor = job->pages.first;
 	job->cursor_index = 0;
-	return enough;
+	return true;
 }
 
-static void job_give_pages(struct cow_engine *e, struct cow_job *job)
+/* More than is wanted, now that a store is closed or keeps less? */
+static void free_unwanted(struct cow_engine *e)
 {
-	unsigned int nr = 1;
-	struct cow_page *last = job->pages;
+	struct cow_pages unwanted;
+	long nr;
 
-	if (!last)
+	if (READ_ONCE(e->nr_pages) <= READ_ONCE(e->nr_wanted))
 		return;
-	for (; last->next; last = last->next)
-		nr++;
+	take_given(e);
 	spin_lock_irq(&e->lock);
-	last->next = e->free;
-	e->free = job->pages;
-	e->nr_free += nr;
+	nr = clamp_t(long, e->nr_pages - e->nr_wanted, 0, e->free.nr);
+	e->nr_pages -= nr;
 	spin_unlock_irq(&e->lock);
-	job->pages = NULL;
-}
-
-static void free_page_blocks(struct cow_engine *e)
-{
-	struct cow_page_block *block;
-	unsigned int i;
-
-	while ((block = e->blocks)) {
-		e->blocks = block->next;
-		for (i = 0; i < block->nr; i++)
-			__free_page(block->pages[i].page);
-		kvfree(block);
-	}
-}
-
-static int add_page_block(struct cow_engine *e, unsigned int nr)
-{
-	struct cow_page_block *block;
-	unsigned int i;
-
-	block = kvzalloc(struct_size(block, pages, nr), GFP_KERNEL);
-	if (!block)
-		return -ENOMEM;
-	for (i = 0; i < nr; i++) {
-		block->pages[i].page = alloc_page(GFP_KERNEL);
-		if (!block->pages[i].page)
-			goto free_pages;
-	}
-	block->nr = nr;
-	block->next = e->blocks;
-	e->blocks = block;
-
-	spin_lock_irq(&e->lock);
-	for (i = nr; i--; ) {
-		block->pages[i].next = e->free;
-		e->free = &block->pages[i];
-	}
-	e->nr_free += nr;
-	e->nr_pages += nr;
-	spin_unlock_irq(&e->lock);
-	return 0;
-
-free_pages:
-	while (i--)
-		__free_page(block->pages[i].page);
-	kvfree(block);
-	return -ENOMEM;
+	pages_cut(&e->free, nr, &unwanted);
+	pages_free(&unwanted);
 }
 
 /* The page @index of a job; quick where indices ascend. */
 static struct page *job_page(struct cow_job *job, unsigned int index)
 {
-	if (!job->pages)
+	if (!job->pages.nr)
 		return ZERO_PAGE(0);
 	if (index < job->cursor_index) {
-		job->cursor = job->pages;
+		job->cursor = job->pages.first;
 		job->cursor_index = 0;
 	}
 	for (; job->cursor_index < index; job->cursor_index++)
@@ -258,16 +264,17 @@ static struct page *job_page(struct cow_job *job, unsigned int index)
 	return job->cursor->page;
 }
 
+/* Is the caller the worker, and not an interrupt on top of it? */
 static bool engine_is_current(struct cow_engine *e)
 {
-	return in_task() && READ_ONCE(e->worker) == current;
+	return current_work() == &e->work;
 }
 
 /* The worker has something to do. Its own calls only make it go round once more. */
 static void engine_wake(struct cow_engine *e)
 {
 	if (engine_is_current(e))
-		WRITE_ONCE(e->again, true);
+		e->again = true;
 	else
 		queue_work(e->wq, &e->work);
 }
@@ -287,7 +294,7 @@ static void job_io_ended(struct cow_job *job)
 	if (job->written) {
 		list_add_tail(&job->node, &e->written);
 	} else {
-		list_add_tail(&job->node, &e->read);
+		list_add_tail(&job->node, job->patient ? &e->patient : &e->read);
 		e->nr_reading--;
 		e->nr_read++;
 	}
@@ -295,7 +302,7 @@ static void job_io_ended(struct cow_job *job)
 	engine_wake(e);
 }
 
-/* A write ends: before whoever submits it has gone on? */
+/* A write ends: while the worker submits it? */
 static void note_at_once(struct cow_engine *e)
 {
 	bool at_once = engine_is_current(e);
@@ -448,7 +455,7 @@ static void job_zero_pad(struct cow_job *job)
 {
 	unsigned int offset = job->nr_sectors, left = job->pad_sectors, part;
 
-	for (; job->pages && left; left -= part, offset += part) {
+	for (; job->pages.nr && left; left -= part, offset += part) {
 		void *data = job_data(job, offset, left, &part);
 
 		memset(data, 0, part << SECTOR_SHIFT);
@@ -541,23 +548,25 @@ static void job_stopped(struct cow_engine *e)
 
 static void engine_unpause(struct work_struct *work)
 {
-	struct cow_engine *e = container_of(to_delayed_work(work),
-					    struct cow_engine, unpause);
+	engine_wake(container_of(to_delayed_work(work), struct cow_engine, unpause));
+}
 
-	engine_wake(e);
+static void engine_wake_later(struct work_struct *work)
+{
+	engine_wake(container_of(to_delayed_work(work), struct cow_engine, wake_later));
 }
 
 /* -------------------------------------------------------------------- worker */
 
 /* Who puts a job on a list wakes the worker after that: a look without the lock will do. */
-static struct cow_job *pop_job(struct cow_engine *e, struct list_head *queue)
+static struct cow_job *pop_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	if (list_empty_careful(queue))
+	if (list_empty_careful(&e->written))
 		return NULL;
 	spin_lock_irq(&e->lock);
-	job = list_first_entry_or_null(queue, struct cow_job, node);
+	job = list_first_entry_or_null(&e->written, struct cow_job, node);
 	if (job)
 		list_del(&job->node);
 	spin_unlock_irq(&e->lock);
@@ -575,9 +584,9 @@ static void finish_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while ((job = pop_job(e, &e->written))) {
+	while ((job = pop_written(e))) {
 		if (!job->keep) {
-			job_give_pages(e, job);
+			pages_join(&e->free, &job->pages);
 			if (job->begun)
 				note_time(&e->write_ns, job);
 		}
@@ -599,22 +608,21 @@ static bool are_gathered(struct cow_engine *e)
 	return enough;
 }
 
-/* One that has been read, and need not wait for others if not @all do. */
+/* One that has been read; of the patient ones if @all. */
 static struct cow_job *pop_read(struct cow_engine *e, bool all)
 {
-	struct cow_job *job, *found = NULL;
+	struct cow_job *job;
 
 	spin_lock_irq(&e->lock);
-	list_for_each_entry(job, &e->read, node) {
-		if (!all && job->patient)
-			continue;
-		found = job;
+	job = list_first_entry_or_null(&e->read, struct cow_job, node);
+	if (!job && all)
+		job = list_first_entry_or_null(&e->patient, struct cow_job, node);
+	if (job) {
 		list_del(&job->node);
 		e->nr_read--;
-		break;
 	}
 	spin_unlock_irq(&e->lock);
-	return found;
+	return job;
 }
 
 static void write_read(struct cow_engine *e)
@@ -622,7 +630,7 @@ static void write_read(struct cow_engine *e)
 	struct cow_job *job;
 	bool all;
 
-	if (list_empty_careful(&e->read))
+	if (list_empty_careful(&e->read) && list_empty_careful(&e->patient))
 		return;
 	all = are_gathered(e);
 	while ((job = pop_read(e, all))) {
@@ -643,37 +651,53 @@ static void write_read(struct cow_engine *e)
 	}
 }
 
+static struct list_head *queue_of(struct cow_engine *e, const struct cow_job *job)
+{
+	return job->speculative ? &e->later : &e->waiting;
+}
+
+/* The next to be read: while the engine rests, only what is urgent. */
+static struct cow_job *pop_waiting(struct cow_engine *e)
+{
+	struct cow_job *job;
+	bool may;
+
+	if (list_empty_careful(&e->waiting) && list_empty_careful(&e->later))
+		return NULL;
+	may = may_start(e);
+	spin_lock_irq(&e->lock);
+	job = list_first_entry_or_null(&e->waiting, struct cow_job, node);
+	if (!job)
+		job = list_first_entry_or_null(&e->later, struct cow_job, node);
+	if (job && !may && !job->urgent)
+		job = NULL;
+	if (job) {
+		list_del(&job->node);
+		job->queued = false;
+		e->nr_reading++;
+	}
+	spin_unlock_irq(&e->lock);
+	return job;
+}
+
 static void put_back(struct cow_engine *e, struct cow_job *job)
 {
 	e->stats.page_waits++;
 	spin_lock_irq(&e->lock);
+	e->nr_reading--;
+	job->queued = true;
 	if (READ_ONCE(requeue_at_tail))
-		list_add_tail(&job->node, &e->waiting);
+		list_add_tail(&job->node, queue_of(e, job));
 	else
-		list_add(&job->node, &e->waiting);
+		list_add(&job->node, queue_of(e, job));
 	spin_unlock_irq(&e->lock);
-}
-
-static bool first_is_urgent(struct cow_engine *e)
-{
-	struct cow_job *job;
-	bool urgent;
-
-	spin_lock_irq(&e->lock);
-	job = list_first_entry_or_null(&e->waiting, struct cow_job, node);
-	urgent = job && job->urgent;
-	spin_unlock_irq(&e->lock);
-	return urgent;
 }
 
 static void read_waiting(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while (!list_empty_careful(&e->waiting) && (first_is_urgent(e) || may_start(e))) {
-		job = pop_job(e, &e->waiting);
-		if (!job)
-			break;
+	while ((job = pop_waiting(e))) {
 		if (!job_take_pages(e, job)) {
 			put_back(e, job);
 			break;
@@ -690,49 +714,6 @@ static void read_waiting(struct cow_engine *e)
 	}
 }
 
-/* From now on current is the worker. Else the one that there is goes round once more. */
-static bool engine_enter_locked(struct cow_engine *e)
-{
-	lockdep_assert_held(&e->lock);
-	WRITE_ONCE(e->again, !!e->worker);
-	if (e->worker)
-		return false;
-	WRITE_ONCE(e->worker, current);
-	return true;
-}
-
-static bool engine_enter(struct cow_engine *e)
-{
-	bool entered;
-
-	spin_lock_irq(&e->lock);
-	entered = engine_enter_locked(e);
-	spin_unlock_irq(&e->lock);
-	return entered;
-}
-
-/*
- * After a round: is that all? If not, and there may be no @more rounds, the work item does
- * the rest. When this says so @e may be gone: whoever wants to free it takes the lock.
- */
-static bool engine_leave(struct cow_engine *e, bool more)
-{
-	bool again;
-
-	spin_lock_irq(&e->lock);
-	e->rounds++;
-	again = e->again;
-	WRITE_ONCE(e->again, false);
-	if (!again || !more)
-		WRITE_ONCE(e->worker, NULL);
-	if (again && !more)
-		queue_work(e->wq, &e->work);
-	if (waitqueue_active(&e->round_ended))
-		wake_up(&e->round_ended);
-	spin_unlock_irq(&e->lock);
-	return !again || !more;
-}
-
 static void engine_round(struct cow_engine *e)
 {
 	struct blk_plug plug;
@@ -744,6 +725,7 @@ static void engine_round(struct cow_engine *e)
 	submit_writes(e);
 	read_waiting(e);
 	blk_finish_plug(&plug);
+	free_unwanted(e);
 	cond_resched();
 }
 
@@ -751,78 +733,10 @@ static void engine_work(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(work, struct cow_engine, work);
 
-	if (!engine_enter(e))
-		return;
 	do {
+		e->again = false;
 		engine_round(e);
-	} while (!engine_leave(e, true));
-}
-
-/* The same in a task that has unplugged its jobs. */
-static void engine_work_here(struct cow_engine *e)
-{
-	unsigned int rounds = 0;
-
-	read_waiting(e);
-	if (!cow_engine_writes_at_once(e)) {
-		/* Whatever comes next waits for a device anyway. */
-		engine_leave(e, false);
-		return;
-	}
-	do {
-		engine_round(e);
-	} while (!engine_leave(e, ++rounds < UNPLUG_ROUNDS));
-}
-
-/*
- * Shall a task that unplugs be the worker? If it is about to sleep it must not be kept; where
- * bios that are submitted wait for their turn nothing would come of it; and the worker of
- * another engine, above this one, is waited for up there.
- */
-static bool may_work_here(bool from_schedule)
-{
-	struct work_struct *work = current_work();
-
-	return !from_schedule && !current->bio_list && !(work && work->func == engine_work);
-}
-
-/* A task hands its bios to the devices, and its jobs to the engine. */
-static void engine_unplug(struct blk_plug_cb *cb, bool from_schedule)
-{
-	struct cow_engine_plug *plug = container_of(cb, struct cow_engine_plug, cb);
-	struct cow_engine *e = cb->data;
-	bool here = may_work_here(from_schedule);
-	unsigned long flags;
-
-	spin_lock_irqsave(&e->lock, flags);
-	list_splice_tail(&plug->jobs, &e->waiting);
-	if (here)
-		here = engine_enter_locked(e);
-	else
-		queue_work(e->wq, &e->work);
-	/* Unless this is the worker its jobs, and @e with them, may be gone after this. */
-	spin_unlock_irqrestore(&e->lock, flags);
-	kfree(plug);
-	if (here)
-		engine_work_here(e);
-}
-
-/* Leave the job with the task that submits it, until that unplugs. False if it does not plug. */
-static bool job_plug(struct cow_engine *e, struct cow_job *job)
-{
-	struct cow_engine_plug *plug;
-	struct blk_plug_cb *cb;
-
-	if (e->rotates || job->urgent || !in_task() || engine_is_current(e))
-		return false;
-	cb = blk_check_plugged(engine_unplug, e, sizeof(*plug));
-	if (!cb)
-		return false;
-	plug = container_of(cb, struct cow_engine_plug, cb);
-	if (!plug->jobs.next)
-		INIT_LIST_HEAD(&plug->jobs);
-	list_add_tail(&job->node, &plug->jobs);
-	return true;
+	} while (e->again);
 }
 
 /* --------------------------------------------------------------- its callers */
@@ -836,32 +750,49 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	job->written = false;
 	job->keep = false;
 	job->io_busy = false;
-	job->pages = NULL;
-	if (job_plug(e, job))
-		return;
+	job->pages.nr = 0;
+	job->queued = true;
 	spin_lock_irqsave(&e->lock, flags);
 	if (job->urgent)
 		list_add(&job->node, &e->waiting);
 	else
-		list_add_tail(&job->node, &e->waiting);
+		list_add_tail(&job->node, queue_of(e, job));
 	spin_unlock_irqrestore(&e->lock, flags);
 	engine_wake(e);
 }
 
-void cow_engine_resume(struct cow_engine *e, struct cow_job *job)
+/* The worker looks at @later whenever it looks at @waiting: there is no need to wake it. */
+void cow_engine_need(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned long flags;
+
+	if (!READ_ONCE(job->speculative))
+		return;
+	spin_lock_irqsave(&e->lock, flags);
+	WRITE_ONCE(job->speculative, false);
+	if (job->queued)
+		list_move_tail(&job->node, &e->waiting);
+	spin_unlock_irqrestore(&e->lock, flags);
+}
+
+void cow_engine_resume(struct cow_engine *e, struct list_head *jobs, unsigned int nr)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&e->lock, flags);
-	list_add_tail(&job->node, &e->read);
-	e->nr_read++;
+	list_splice_tail_init(jobs, &e->read);
+	e->nr_read += nr;
 	spin_unlock_irqrestore(&e->lock, flags);
 	engine_wake(e);
 }
 
 void cow_engine_drop(struct cow_engine *e, struct cow_job *job)
 {
-	job_give_pages(e, job);
+	unsigned long flags;
+
+	spin_lock_irqsave(&e->lock, flags);
+	pages_join(&e->given, &job->pages);
+	spin_unlock_irqrestore(&e->lock, flags);
 	engine_wake(e);
 }
 
@@ -870,31 +801,42 @@ void cow_engine_kick(struct cow_engine *e)
 	engine_wake(e);
 }
 
-static bool engine_is_at_work(struct cow_engine *e)
+void cow_engine_kick_later(struct cow_engine *e, unsigned long delay)
 {
-	bool at_work;
-
-	spin_lock_irq(&e->lock);
-	at_work = e->worker;
-	spin_unlock_irq(&e->lock);
-	return at_work;
+	queue_delayed_work(e->wq, &e->wake_later, delay);
 }
 
 void cow_engine_flush(struct cow_engine *e)
 {
-	unsigned int rounds;
-
 	flush_work(&e->work);
-	/* And the round of a task that is the worker. */
-	rounds = READ_ONCE(e->rounds);
-	wait_event(e->round_ended,
-		   !engine_is_at_work(e) || READ_ONCE(e->rounds) != rounds);
 }
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
 {
 	/* Half, so that one job can be read while another is written. */
-	return (READ_ONCE(e->nr_pages) - READ_ONCE(e->nr_buffer)) * PAGE_SECTORS / 2;
+	return READ_ONCE(e->nr_base) * PAGE_SECTORS / 2;
+}
+
+/* So many pages more (fewer: the worker frees them when it comes by them). */
+static int engine_want(struct cow_engine *e, long more)
+{
+	struct cow_pages fresh = {};
+	long missing;
+	int r;
+
+	spin_lock_irq(&e->lock);
+	e->nr_wanted += more;
+	missing = e->nr_wanted - e->nr_pages;
+	spin_unlock_irq(&e->lock);
+	r = pages_alloc(&fresh, missing);
+	spin_lock_irq(&e->lock);
+	e->nr_pages += fresh.nr;
+	pages_join(&e->given, &fresh);
+	if (r)
+		e->nr_wanted -= more;
+	spin_unlock_irq(&e->lock);
+	engine_wake(e);
+	return r;
 }
 
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
@@ -902,23 +844,19 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 	unsigned int want = max(sectors_to_pages(sectors),
 				clamp(READ_ONCE(kcopyd_budget), ENGINE_MIN_BUDGET_KIB,
 				      ENGINE_MAX_BUDGET_KIB) >> (PAGE_SHIFT - 10));
+	int r;
 
-	if (want <= e->nr_pages - e->nr_buffer)
+	if (want <= e->nr_base)
 		return 0;
-	return add_page_block(e, want - (e->nr_pages - e->nr_buffer));
+	r = engine_want(e, want - e->nr_base);
+	if (!r)
+		WRITE_ONCE(e->nr_base, want);
+	return r;
 }
 
-/* Pages that are not needed for this any more stay, for jobs. */
 int cow_engine_buffer(struct cow_engine *e, long sectors)
 {
-	long pages = sectors / (long)PAGE_SECTORS;
-	int r = 0;
-
-	if (pages > 0)
-		r = add_page_block(e, pages);
-	if (!r)
-		WRITE_ONCE(e->nr_buffer, e->nr_buffer + pages);
-	return r;
+	return engine_want(e, sectors / (long)PAGE_SECTORS);
 }
 
 void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)
@@ -946,6 +884,7 @@ unsigned int cow_engine_throttle(struct cow_engine *e)
 void cow_engine_read_stats(struct cow_engine *e, struct cow_engine_stats *out)
 {
 	*out = e->stats;
+	out->kib = READ_ONCE(e->nr_pages) << (PAGE_SHIFT - 10);
 }
 
 void cow_engine_reset_stats(struct cow_engine *e)
@@ -953,44 +892,47 @@ void cow_engine_reset_stats(struct cow_engine *e)
 	memset(&e->stats, 0, sizeof(e->stats));
 }
 
-struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
+struct cow_engine *cow_engine_create(struct block_device *bdev,
 				     void (*hook)(void *context), void *context)
 {
 	struct cow_engine *e = kzalloc(sizeof(*e), GFP_KERNEL);
-	int r;
 
 	if (!e)
 		return ERR_PTR(-ENOMEM);
-	r = bioset_init(&e->bios, 16, offsetof(struct cow_io, bio), BIOSET_NEED_BVECS);
-	if (r) {
-		kfree(e);
-		return ERR_PTR(r);
-	}
-	e->wq = wq;
 	e->hook = hook;
 	e->hook_context = context;
 	e->throttle = 100;
 	e->write_ns = WRITE_NS_AT_FIRST;
-	e->rotates = rotates;
+	e->rotates = bdev_rot(bdev);
 	bio_list_init(&e->writes);
 	INIT_WORK(&e->work, engine_work);
 	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
+	INIT_DELAYED_WORK(&e->wake_later, engine_wake_later);
 	spin_lock_init(&e->lock);
-	init_waitqueue_head(&e->round_ended);
 	INIT_LIST_HEAD(&e->waiting);
+	INIT_LIST_HEAD(&e->later);
 	INIT_LIST_HEAD(&e->read);
+	INIT_LIST_HEAD(&e->patient);
 	INIT_LIST_HEAD(&e->written);
-	return e;
+	e->wq = alloc_workqueue("cowsnap-copy-%u:%u", WQ_MEM_RECLAIM | WQ_UNBOUND, 0,
+				MAJOR(bdev->bd_dev), MINOR(bdev->bd_dev));
+	if (e->wq && !bioset_init(&e->bios, 16, offsetof(struct cow_io, bio),
+				  BIOSET_NEED_BVECS))
+		return e;
+	if (e->wq)
+		destroy_workqueue(e->wq);
+	kfree(e);
+	return ERR_PTR(-ENOMEM);
 }
 
 void cow_engine_destroy(struct cow_engine *e)
 {
 	cancel_delayed_work_sync(&e->unpause);
-	/* A task that has been the worker holds the lock until it has told. */
-	wait_event(e->round_ended, !engine_is_at_work(e));
-	cancel_work_sync(&e->work);
-	WARN_ON(e->nr_free != e->nr_pages);
-	free_page_blocks(e);
+	cancel_delayed_work_sync(&e->wake_later);
+	destroy_workqueue(e->wq);
+	pages_join(&e->free, &e->given);
+	WARN_ON(e->free.nr != e->nr_pages);
+	pages_free(&e->free);
 	bioset_exit(&e->bios);
 	kfree(e);
 }

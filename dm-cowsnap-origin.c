@@ -401,6 +401,7 @@ struct cow_request {
 	sector_t start, end;		/* what the bio writes */
 	sector_t copy_start, copy_end;	/* what is copied for it, and for later */
 	bool around;			/* and why: for writes around it, not after it */
+	bool exact;			/* each run read by itself: one of them may fail */
 	struct list_head fresh;		/* pendings without a job yet */
 	struct cow_pending *last;	/* one that the bio has to wait for */
 	struct cow_store *blocked;	/* or a store */
@@ -513,7 +514,9 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 		p->epoch = cow_store_copy_epoch(store, live);
 		list_add_tail(&p->node, &rq->fresh);
 		count_copied(rq, p, needed);
-		if (is_needed(p, needed))
+		p->needed = is_needed(p, needed);
+		p->exact = p->first >= needed->first && p->last < needed->end;
+		if (p->needed)
 			rq->last = p;
 		rq->nr++;
 		at = p->last + 1;
@@ -575,12 +578,28 @@ static void request_store(struct cow_request *rq, struct cow_store *store)
 			break;
 		if (!p)
 			break;
-		if (is_needed(p, &needed))
+		if (is_needed(p, &needed)) {
 			rq->last = p;
+			cow_pending_need(p);
+		}
 		at = p->last + 1;
 		/* The funnel may have closed the store. */
 		live = rcu_dereference_protected(store->live,
 						 lockdep_is_held(&store->origin->lock));
+	}
+}
+
+/* What @leader's job, which reads [start, end), serves. */
+static void request_share(struct cow_pending *leader, sector_t start, sector_t end)
+{
+	struct cow_pending *p;
+
+	leader->job.speculative = true;
+	list_for_each_entry(p, &leader->sharers, node) {
+		WRITE_ONCE(p->leader, leader);
+		p->offset_sectors = cow_pending_sector(p) - start;
+		p->exact &= !p->offset_sectors && cow_pending_end_sector(p) == end;
+		leader->job.speculative &= !p->needed;
 	}
 }
 
@@ -615,10 +634,9 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 		start = cow_pending_sector(leader);
 		end = cow_pending_end_sector(leader);
 		list_for_each_entry_safe(p, next, &rq->fresh, node)
-			if (job_takes(o, p, &start, &end))
+			if (!rq->exact && job_takes(o, p, &start, &end))
 				list_move_tail(&p->node, &leader->sharers);
-		list_for_each_entry(p, &leader->sharers, node)
-			p->offset_sectors = cow_pending_sector(p) - start;
+		request_share(leader, start, end);
 		/* Of the last chunk what is not there reads as zeroes. */
 		cow_pending_copy(leader, o->bdev, start, min(end, origin_end) - start,
 				 end - min(end, origin_end));
@@ -688,7 +706,8 @@ static enum verdict origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	rq.end = bio_end_sector(cb->bio);
 	rq.copy_start = rq.start;
 	rq.copy_end = rq.end;
-	if (needs_copy && !cb->merging) {
+	rq.exact = cb->exact;
+	if (needs_copy && !cb->merging && !cb->exact) {
 		rq.copy_end = cow_ahead_note(o, rq.start, rq.end);
 		rq.around = rq.copy_end == rq.end &&
 			    cow_around_note(o, &rq.copy_start, &rq.copy_end);
@@ -1031,7 +1050,7 @@ static int origin_init_resources(struct cow_origin *o)
 				MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
 	if (!o->wq)
 		return -ENOMEM;
-	o->engine = cow_engine_create(o->wq, o->rotates, cow_pending_work, o);
+	o->engine = cow_engine_create(o->bdev, cow_pending_work, o);
 	return PTR_ERR_OR_ZERO(o->engine);
 }
 
@@ -1058,6 +1077,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	INIT_LIST_HEAD(&o->draining);
 	INIT_LIST_HEAD(&o->drained);
 	INIT_LIST_HEAD(&o->finished);
+	INIT_LIST_HEAD(&o->unmapped);
 	INIT_LIST_HEAD(&o->meta_work);
 	o->nr_absent = absent_count(bdev->bd_dev);
 	INIT_DELAYED_WORK(&o->decide_work, origin_decide_work);

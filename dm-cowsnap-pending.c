@@ -17,7 +17,13 @@
  *      is released origin->nr_publishing keeps other writes off the fast path.
  *  I6  pending_release() acknowledges a snapshot's whole-chunk write only if what it
  *      wrote got into the map.
- *  I7  pendings come from a pool, and whoever finds none waits for one to be freed.
+ *  I7  pendings come from a pool, and whoever finds none waits for one to be freed. One
+ *      that the map has no memory for waits, with those parked on it, and tries again:
+ *      its data is kept, so nothing is lost meanwhile.
+ *
+ * A copy that cannot be read costs the snapshots only if somebody is about to write all of
+ * it (->exact). Else it is given up, and who waited for part of it decides again and asks
+ * for no more than it needs.
  *
  * Lock order: see dm-cowsnap.h.
  */
@@ -30,6 +36,10 @@
 /* Pending exceptions that are always there, and the most an origin may have. */
 #define PENDING_RESERVE		64
 #define PENDING_MAX		8192
+
+/* Until the map is tried again when it had no memory: doubled from the first to the last. */
+#define MAP_DELAY_MIN		DIV_ROUND_UP(HZ, 50)
+#define MAP_DELAY_MAX		HZ
 
 /* Where the way to the store takes longer than writing there. */
 #define PATIENT_SECTORS		128U
@@ -154,21 +164,30 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 	cow_engine_submit(leader->store->origin->engine, &leader->job);
 }
 
+void cow_pending_need(struct cow_pending *p)
+{
+	struct cow_pending *leader;
+
+	lockdep_assert_held(&p->store->origin->lock);
+	/* Pairs with the end of the job; the leader goes after that, under the lock. */
+	leader = READ_ONCE(p->leader);
+	if (leader)
+		cow_engine_need(p->store->origin->engine, &leader->job);
+}
+
 /* What did not get into the map needs no room. */
 static void pending_free_room(struct cow_pending *p)
 {
-	u32 from = 0, to;
+	u32 from, to;
 
-	while (from < p->nr_room) {
-		/* Of a transient store, zeroes have given theirs back already. */
-		if (!p->store->meta && p->nr_zero)
-			from = find_next_zero_bit(p->zero, p->nr_room, from);
-		if (from >= p->nr_room)
-			break;
-		to = !p->store->meta && p->nr_zero ?
-		     find_next_bit(p->zero, p->nr_room, from) : p->nr_room;
+	if (!p->nr_room)
+		return;
+	/* Of a transient store, zeroes have given theirs back already. */
+	if (!p->store->meta && p->nr_zero)
+		bitmap_or(p->mapped, p->mapped, p->zero, p->nr_room);
+	for (to = 0; (from = find_next_zero_bit(p->mapped, p->nr_room, to)) < p->nr_room; ) {
+		to = find_next_bit(p->mapped, p->nr_room, from);
 		cow_space_free(&p->store->space, p->place + from, to - from);
-		from = to;
 	}
 }
 
@@ -209,6 +228,7 @@ static void pending_release(struct cow_pending *p)
 	struct cow_bio *carrier = p->carrier;
 	blk_status_t status = p->status;
 	bool refuse = status && cow_kind_is_private(p->kind);
+	bool exact = p->unread;
 	struct cow_bio *cb, *next;
 	LIST_HEAD(parked);
 
@@ -241,6 +261,7 @@ static void pending_release(struct cow_pending *p)
 	}
 	list_for_each_entry_safe(cb, next, &parked, node) {
 		list_del_init(&cb->node);
+		cb->exact |= exact;
 		if (refuse && cb->snap)
 			cow_bio_finish(cb, BLK_STS_IOERR);
 		else
@@ -253,44 +274,93 @@ static void pending_failed(struct cow_pending *p)
 	/* A snapshot's own write fails alone: nothing old is lost with it. */
 	if (cow_kind_is_private(p->kind))
 		return;
+	/* Nor is anything while home is not written: the next write decides. */
+	if (p->unread && !p->exact)
+		return;
 	cow_store_invalidate(p->store, COW_SNAP_INVALID,
-			     p->job.read_status ? "old data could not be read" :
+			     p->unread ? "old data could not be read" :
 			     "old data could not be written to the store");
+}
+
+/* There was no memory to put @p into the map. Wait until there may be some. */
+static void pending_map_later(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+
+	if (list_empty(&o->unmapped)) {
+		o->map_delay = clamp_t(unsigned long, o->map_delay * 2, MAP_DELAY_MIN,
+				       MAP_DELAY_MAX);
+		o->map_again = jiffies + o->map_delay;
+		cow_engine_kick_later(o->engine, o->map_delay);
+		DMWARN_LIMIT("store %pg: no memory to remember an exception: writes wait for %u ms",
+			     p->store->bdev, jiffies_to_msecs(o->map_delay));
+	}
+	list_add_tail(&p->node, &o->unmapped);
+}
+
+/* Its data is safe: into the map with it. */
+static void pending_map(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+	bool wait;
+	int r;
+
+	/*
+	 * Raised before the map changes, so that a write that finds the
+	 * map changed finds this raised.
+	 */
+	if (!p->publishing)
+		atomic_inc(&o->nr_publishing);
+	p->publishing = true;
+	/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
+	smp_wmb();
+	r = cow_store_publish(p);
+	if (r == -ENOMEM) {
+		pending_map_later(p);
+		return;
+	}
+	if (!r)
+		p->nr_room = 0;
+	else if (cow_kind_is_private(p->kind))
+		p->status = BLK_STS_IOERR;
+	spin_lock_irq(&o->end_lock);
+	wait = reads_overlap(o, p);
+	if (wait)
+		list_add_tail(&p->node, &o->draining);
+	spin_unlock_irq(&o->end_lock);
+	if (!wait)
+		pending_release(p);
 }
 
 void cow_pending_publish(struct cow_pending *p)
 {
-	struct cow_origin *o = p->store->origin;
-	bool wait = false;
-	int r;
-
-	if (p->status) {
-		pending_failed(p);
-	} else {
-		/*
-		 * Raised before the map changes, so that a write that finds the
-		 * map changed finds this raised.
-		 */
-		p->publishing = true;
-		atomic_inc(&o->nr_publishing);
-		/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
-		smp_wmb();
-		r = cow_store_publish(p);
-		if (r != -ENOENT)
-			p->nr_room = 0;
-		if (r && cow_kind_is_private(p->kind))
-			p->status = errno_to_blk_status(r == -ENOENT ? -EIO : r);
-		if (r == -ENOMEM)
-			cow_store_invalidate(p->store, COW_SNAP_INVALID,
-					     "no memory to remember an exception");
-		spin_lock_irq(&o->end_lock);
-		wait = reads_overlap(o, p);
-		if (wait)
-			list_add_tail(&p->node, &o->draining);
-		spin_unlock_irq(&o->end_lock);
+	if (!p->status) {
+		pending_map(p);
+		return;
 	}
-	if (!wait)
-		pending_release(p);
+	pending_failed(p);
+	pending_release(p);
+}
+
+/* Those that the map had no memory for, when it is time. */
+static void map_again(struct cow_origin *o)
+{
+	struct cow_pending *p, *next;
+	LIST_HEAD(again);
+
+	if (list_empty(&o->unmapped) || time_before(jiffies, o->map_again))
+		return;
+	list_splice_init(&o->unmapped, &again);
+	list_for_each_entry_safe(p, next, &again, node) {
+		list_del_init(&p->node);
+		/* One more failure is enough to know. */
+		if (list_empty(&o->unmapped))
+			pending_map(p);
+		else
+			list_add_tail(&p->node, &o->unmapped);
+	}
+	if (list_empty(&o->unmapped))
+		o->map_delay = 0;
 }
 
 /* Who puts something on a list wakes the worker after that: a look without the lock will do. */
@@ -333,6 +403,7 @@ void cow_pending_work(void *context)
 	struct cow_meta *meta;
 	struct cow_pending *p;
 
+	map_again(o);
 	while ((p = pop_pending(o, &o->finished)))
 		pending_commit(p);
 	while ((meta = pop_meta(o)))

@@ -363,6 +363,7 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	p = cow_pending_overlap(store, first, first + nr - 1);
 	if (p && p->first <= first) {
 		list_add_tail(&cb->node, &p->parked);
+		cow_pending_need(p);
 		return DM_MAPIO_SUBMITTED;
 	}
 	/* With no pending in the way the map holds still under the lock. */

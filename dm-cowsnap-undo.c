@@ -26,9 +26,6 @@
 /* The longest that a copy waits for others. */
 #define UNDO_WAIT	HZ
 
-/* Copies set going at once. */
-#define UNDO_BATCH	1024U
-
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
 MODULE_PARM_DESC(undo_buffer,
@@ -126,22 +123,14 @@ static const struct cow_job_ops undo_ops = {
 	.done = undo_done,
 };
 
-/* Have all that is kept written down, now or from undo_work. origin->lock held. */
+/* Have all that is kept written down. origin->lock held. */
 static void undo_drain(struct cow_store *store)
 {
-	struct cow_pending *p, *next;
-	unsigned int nr = 0;
-
-	list_for_each_entry_safe(p, next, &store->undo, node) {
-		/* The lock is not for holding while a large buffer is walked through. */
-		if (nr++ == UNDO_BATCH) {
-			mod_delayed_work(store->origin->wq, &store->undo_work, 0);
-			break;
-		}
-		list_del_init(&p->node);
-		p->job.ops = &undo_ops;
-		cow_engine_resume(store->origin->engine, &p->job);
-	}
+	lockdep_assert_held(&store->origin->lock);
+	if (list_empty(&store->undo))
+		return;
+	cow_engine_resume(store->origin->engine, &store->undo, store->nr_in_undo);
+	store->nr_in_undo = 0;
 }
 
 void cow_undo_add(struct cow_pending *p)
@@ -149,7 +138,9 @@ void cow_undo_add(struct cow_pending *p)
 	struct cow_store *store = p->store;
 
 	lockdep_assert_held(&store->origin->lock);
-	list_add_tail(&p->node, &store->undo);
+	p->job.ops = &undo_ops;
+	list_add_tail(&p->job.node, &store->undo);
+	store->nr_in_undo++;
 	if (store->undo_sectors * 2 >= undo_most(store) || store->undo_closed)
 		undo_drain(store);
 	else
@@ -229,8 +220,9 @@ void cow_undo_close(struct cow_store *store)
 
 	spin_lock(&o->lock);
 	store->undo_closed++;
-	while ((p = list_first_entry_or_null(&store->undo, struct cow_pending, node))) {
-		list_del_init(&p->node);
+	while ((p = list_first_entry_or_null(&store->undo, struct cow_pending, job.node))) {
+		list_del(&p->job.node);
+		store->nr_in_undo--;
 		cow_pending_forget_kept(p);
 		cow_undo_drop(p);
 	}

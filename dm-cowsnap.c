@@ -345,6 +345,7 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->merging = false;
 	cb->piece = false;
 	cb->left.bi_size = 0;
+	cb->exact = false;
 	cb->carries = NULL;
 	bio->bi_iter.bi_sector = dm_target_offset(ti, bio->bi_iter.bi_sector);
 	return cb;
@@ -401,8 +402,8 @@ static void emit_copy_stats(struct cow_origin *o, char *result, unsigned int max
 	cow_engine_read_stats(o->engine, &stats);
 	DMEMIT(" copies %llu read_sectors %llu written_sectors %llu", stats.jobs,
 	       stats.read_sectors, stats.written_sectors);
-	DMEMIT(" page_waits %llu pauses %llu throttle %u", stats.page_waits,
-	       stats.throttled, cow_engine_throttle(o->engine));
+	DMEMIT(" page_waits %llu pauses %llu throttle %u copy_memory %llu", stats.page_waits,
+	       stats.throttled, cow_engine_throttle(o->engine), stats.kib);
 	*size = sz;
 }
 

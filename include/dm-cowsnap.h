@@ -14,7 +14,7 @@
  *   map->writer         changes of the map of completed exceptions
  *   origin->lock        pending exceptions, parked bios, room, states
  *   origin->end_lock    tracked reads, their rests, what ends of bios move (irqs off)
- *   engine->lock        queues, pages, the worker of the copy engine (interrupts off)
+ *   engine->lock        queues and pages of the copy engine (interrupts off)
  *
  * The map of completed exceptions is read under RCU with no lock at all.
  */
@@ -163,11 +163,10 @@ void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
  * Add the run @ext. A version of the same epoch and of the same sort (private or
  * not) is replaced; where @taken_over is not 0 the copied version of that epoch
  * goes away in the same step. Readers see each leaf before or after, never between.
- * Context: may sleep. Returns -ENOMEM with nothing lost
- * but part of the run possibly added: the caller invalidates or tries again.
+ * Context: may sleep. 0, or -ENOMEM with nothing lost: the first part of the run may be
+ * added already. @ext becomes what is left to add, which the caller tries again.
  */
-int cow_map_insert(struct cow_map *map, const struct cow_extent *ext,
-		   u32 taken_over);
+int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over);
 
 /*
  * Take versions that no epoch of @live falls on out of the leaf at @chunk (of those
@@ -263,17 +262,23 @@ static inline bool cow_known_all(const struct cow_known *known, u64 first, u64 n
 struct cow_engine;
 struct cow_job;
 
-/* A buffer page of the engine; a job's pages hang together by @next. */
+/* A buffer page of the engine. */
 struct cow_page {
 	struct page *page;
 	struct cow_page *next;
 };
 
+/* A chain of them; with @nr 0 the pointers mean nothing. */
+struct cow_pages {
+	struct cow_page *first, *last;
+	unsigned int nr;
+};
+
 struct cow_job_ops {
 	/*
 	 * The source is in memory: issue writes with cow_job_write(). Called even
-	 * if reading failed (job->read_status). Context: the engine's worker, which
-	 * may be a task that writes to the origin. May sleep.
+	 * if reading failed (job->read_status). Context: the engine's worker. May
+	 * sleep.
 	 */
 	void (*ready)(struct cow_job *job);
 	/* Every write has ended; the job is the caller's again. Same context. */
@@ -299,6 +304,8 @@ struct cow_job {
 	blk_status_t read_status;
 	bool written;			/* stage: reading, then writing */
 	bool urgent;			/* goes first, whatever the throttle says */
+	bool speculative;		/* nobody waits for it yet; engine->lock once queued */
+	bool queued;			/* waits for pages; engine->lock */
 	bool patient;			/* may wait for others to be written with */
 	bool keep;			/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
@@ -306,7 +313,7 @@ struct cow_job {
 	struct cow_io io;		/* for what lies in one page, if nothing else has it */
 	struct bio_vec vec;
 	bool io_busy;
-	struct cow_page *pages;
+	struct cow_pages pages;
 	/* Where the last walk through the pages stood: walks go forward. */
 	struct cow_page *cursor;
 	unsigned int cursor_index;
@@ -318,37 +325,52 @@ struct cow_engine_stats {
 	u64 written_sectors;
 	u64 page_waits;			/* jobs put back for lack of pages */
 	u64 throttled;			/* pauses taken for throttle */
+	u64 kib;			/* memory in pages now; no counter */
 };
 
 /*
- * @wq runs the engine's work item; @rotates: the source does, so that the way to the
- * store may cost more than what is written there; @hook is called in it once a pass, between the
- * end of old copies and the start of new ones. May sleep. ERR_PTR on failure.
+ * An engine for the origin on @bdev. If that rotates, the way to the store may cost more
+ * than writing there. The worker, a work item on a workqueue of its own, calls @hook once
+ * a round, between the end of old copies and the start of new ones. Nothing that runs in
+ * the worker may wait for the engine. May sleep. ERR_PTR on failure.
  */
-struct cow_engine *cow_engine_create(struct workqueue_struct *wq, bool rotates,
+struct cow_engine *cow_engine_create(struct block_device *bdev,
 				     void (*hook)(void *context), void *context);
 /* No job may be left. May sleep. */
 void cow_engine_destroy(struct cow_engine *engine);
-/* Have room for at least one job of @sectors. May sleep. */
+/*
+ * Have room for at least one job of @sectors. origin->admin held, may sleep. 0, or -ENOMEM
+ * with nothing changed.
+ */
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
-/* Jobs may keep pages for so many sectors more, or (negative) fewer. May sleep. */
+/*
+ * Jobs may keep pages for so many sectors more, or (negative) fewer: then the worker frees
+ * pages as they come back. May sleep. 0, or -ENOMEM with nothing changed.
+ */
 int cow_engine_buffer(struct cow_engine *engine, long sectors);
-/* Go on with a job that was kept: ->ready is called again. Any context. */
-void cow_engine_resume(struct cow_engine *engine, struct cow_job *job);
+/*
+ * Go on with @nr jobs that were kept, a list by their nodes, which is empty after that:
+ * ->ready is called again. Any context.
+ */
+void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs, unsigned int nr);
+/* Somebody waits for a job that was speculative, queued or not. Any context. */
+void cow_engine_need(struct cow_engine *engine, struct cow_job *job);
 /* What was kept is not needed. Any context. */
 void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);
 /* Longest job, in sectors, that the pages of the engine can hold. Any context. */
 unsigned int cow_engine_job_sectors(struct cow_engine *engine);
-/* Queue a job, or leave it with the task until it unplugs. Context: any, never sleeps. */
+/* Queue a job. Context: any, never sleeps. */
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
 /* Run the worker once more, for owners that share its context. Any context. */
 void cow_engine_kick(struct cow_engine *engine);
+/* The same after @delay jiffies, or when the last such delay is over. Any context. */
+void cow_engine_kick_later(struct cow_engine *engine, unsigned long delay);
 /* Wait until the worker has run. May sleep. */
 void cow_engine_flush(struct cow_engine *engine);
 /* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
 void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
 unsigned int cow_engine_throttle(struct cow_engine *engine);
-/* Is the store memory: had the last write ended before it was submitted? Any context. */
+/* Is the store memory: did the last write end while it was submitted? Any context. */
 bool cow_engine_writes_at_once(struct cow_engine *engine);
 /* Copy without rest while the caller, who rests himself, keeps others waiting. */
 void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
@@ -420,7 +442,6 @@ struct cow_bio;
 struct cow_pending;
 struct cow_meta;
 struct cow_merge;
-struct cow_loader;
 
 /* In the order in which a snapshot goes through them; see snap_set_state(). */
 enum cow_snap_state {
@@ -530,8 +551,6 @@ struct cow_store {
 	u64 merge_chunk;		/* what is below is merged, durably */
 	u32 damage_epoch;		/* see the format; 0: all tables could be read */
 	u32 damaged_blocks;
-	u32 damage_mark;		/* which */
-	struct cow_loader *loader;	/* what is not settled yet: see cow_load_settle() */
 	struct work_struct extend_work;
 	struct work_struct mark_work;
 	struct work_struct fail_work;
@@ -541,7 +560,8 @@ struct cow_store {
 	atomic64_t bad_checksums;
 
 	/* Transient stores: copies kept in memory. */
-	struct list_head undo;		/* struct cow_pending; not those being written */
+	struct list_head undo;		/* their struct cow_job; not those being written */
+	unsigned int nr_in_undo;	/* on that list */
 	struct rb_root_cached kept;	/* all of them */
 	unsigned int nr_undo;		/* READ_ONCE without the lock */
 	sector_t undo_sectors;
@@ -726,8 +746,8 @@ unsigned int cow_meta_block_bytes(const struct cow_meta *meta);
 /* The uuid, from then on the seed of all checksums. */
 void cow_meta_set_uuid(struct cow_meta *meta, const u8 *uuid);
 const u8 *cow_meta_uuid(const struct cow_meta *meta);
-/* Where loading found the numbers of commits to stand: the last one, and D. */
-void cow_meta_set_sequence(struct cow_meta *meta, u64 sequence, u64 durable);
+/* Where loading found the numbers of commits to stand. */
+void cow_meta_set_sequence(struct cow_meta *meta, u64 durable);
 u64 cow_meta_durable(const struct cow_meta *meta);
 void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out);
 
@@ -770,12 +790,6 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 			u64 chunk);
 int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super);
 /*
- * While loading, with the metadata acquired: free the slots of @nr chunks, ascending in
- * @place. Each of their blocks is written once and says of its other slots, and of itself,
- * what it said before. Not flushed. Returns 0 or a negative errno. May sleep.
- */
-int cow_meta_free_slots(struct cow_meta *meta, const u64 *place, size_t nr);
-/*
  * Has this table block the right crc, perhaps after turning back one flipped bit?
  * Any context.
  */
@@ -808,14 +822,8 @@ int cow_super_write_all(struct cow_store *store);
 int cow_super_add_record(struct cow_store *store, struct cow_snap *snap);
 /* @snap is gone: its record is free. May sleep, admin held. */
 int cow_super_drop_record(struct cow_store *store, struct cow_snap *snap);
-/*
- * Read chunk @index of records. Numbers of blocks that are damaged, or cannot be read, go
- * to @lost. Returns 0, or a negative errno with words in *@error. May sleep.
- */
-int cow_super_read_records(struct cow_store *store, u64 index, struct xarray *lost,
-			   char **error);
-/* Write block @number of records, counted over all chunks, durably. May sleep. */
-int cow_super_write_records(struct cow_store *store, u64 number);
+/* Read chunk @index of records at @place, as loading found it. Words in *@error. */
+int cow_super_read_records(struct cow_store *store, u64 index, u64 place, char **error);
 /* A snapshot as a record has it. Words in *@error. */
 int cow_super_add_snap(struct cow_store *store, unsigned int number,
 		       const struct cowsnap_record *record, char **error);
@@ -826,65 +834,21 @@ void cow_super_mark_work(struct work_struct *work);
 
 /*
  * ---------------------------------------------------------------------------
- * dm-cowsnap-mend.c: metadata that a disk returns with an error or with a wrong bit
- * ---------------------------------------------------------------------------
- */
-
-/*
- * Read @nr units of @unit_bytes each from @sector on, at once or, if that fails, one by
- * one. Those that cannot be read are zeroed and have their bits set in @unreadable. May sleep.
- */
-void cow_read_units(struct block_device *bdev, sector_t sector, void *data,
-		    unsigned int unit_bytes, unsigned int nr, unsigned long *unreadable);
-/*
- * @data was to have the crc in @stored and has @crc: can one flipped bit explain this? Then it
- * is turned back, in one or the other. False: no, and nothing has changed. Any context.
- */
-bool cow_crc_mend(void *data, size_t bytes, u32 crc, __le32 *stored);
-
-/*
- * ---------------------------------------------------------------------------
- * dm-cowsnap-probe.c: what stands at the start of a device
- * ---------------------------------------------------------------------------
- */
-
-enum cow_content {
-	COW_CONTENT_NEW,		/* zeroes */
-	COW_CONTENT_STORE,		/* ours */
-	COW_CONTENT_DM_SNAPSHOT,	/* a store of dm-snapshot */
-	COW_CONTENT_DAMAGED,		/* ours, but no superblock is whole */
-	COW_CONTENT_FOREIGN,		/* something else */
-	COW_CONTENT_UNREADABLE,
-	COW_CONTENT_NO_MEMORY,
-};
-
-/*
- * What stands at the start of @bdev? *@super is filled in for COW_CONTENT_STORE; from
- * COW_CONTENT_DM_SNAPSHOT on there are words in *@error. May sleep.
- */
-enum cow_content cow_probe(struct block_device *bdev, struct cowsnap_super *super,
-			   char **error);
-
-/*
- * ---------------------------------------------------------------------------
  * dm-cowsnap-load.c: opening a store
  * ---------------------------------------------------------------------------
  */
 
-/*
- * Read it all. store->meta exists. Where the origin has a length it is settled as well; else
- * store->loader keeps what is in doubt. Returns 0, or a negative errno with words in
- * *@error. May sleep.
- */
+enum cow_content {
+	COW_CONTENT_NEW,		/* zeroes at its start */
+	COW_CONTENT_STORE,		/* ours */
+	COW_CONTENT_FOREIGN,		/* somebody's: words in *@error */
+};
+
+/* What stands at the start of @bdev? *@super is filled in for COW_CONTENT_STORE. */
+enum cow_content cow_load_probe(struct block_device *bdev, struct cowsnap_super *super,
+				char **error);
+/* Read it all. store->meta exists. Words in *@error. May sleep. */
 int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **error);
-/*
- * Settle what is in doubt, now that the origin can be asked, and have the store say that
- * nothing is. Returns 0 (also if nothing was left to do) or a negative errno; after
- * that the store cannot be used until it is opened again. May sleep; nobody uses the store.
- */
-int cow_load_settle(struct cow_store *store);
-/* Forget what is in doubt, settled or not: the disk still has it. */
-void cow_load_end(struct cow_store *store);
 
 /*
  * ---------------------------------------------------------------------------
@@ -983,6 +947,7 @@ struct cow_pending {
 	struct list_head node;		/* on a job, then on a list of the origin */
 	struct list_head parked;	/* struct cow_bio */
 	struct list_head sharers;	/* of the leader: pendings its job serves */
+	struct cow_pending *leader;	/* whose job brings the data, while it is under way */
 	struct cow_job job;		/* used by the leader of the job alone */
 	u64 place;			/* in the store, of the first chunk */
 	u32 epoch;			/* of the version that it will be */
@@ -995,6 +960,9 @@ struct cow_pending {
 	bool own;			/* a snapshot's, counted in store->nr_own[turn] */
 	u8 turn;
 	bool publishing;		/* counted in origin->nr_publishing */
+	bool needed;			/* a write waited for part of it from the start, */
+	bool exact;			/* or for all of it, and for all that its job reads */
+	bool unread;			/* reading it failed */
 	bool check_source;		/* the copy is of a chunk with a checksum */
 	bool kept;			/* in the undo buffer */
 	/* In a commit: engine's worker only. */
@@ -1004,6 +972,7 @@ struct cow_pending {
 	blk_status_t status;
 	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */
 	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];
+	unsigned long mapped[BITS_TO_LONGS(COW_RUN_CHUNKS)];	/* in the map already */
 };
 
 int cow_pending_init(void);
@@ -1025,6 +994,8 @@ struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
  */
 void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
+/* Somebody waits for @pending now: its copy comes first. origin->lock held. */
+void cow_pending_need(struct cow_pending *pending);
 /* Data that took no job has been dealt with: have it published. Any context. */
 void cow_pending_finished(struct cow_pending *pending);
 /* Write what @job has read to the room of @pending, but for zeroes. From ->ready. */
@@ -1119,6 +1090,7 @@ struct cow_bio {
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
 	bool piece;			/* of a bio that was cut in a worker */
+	bool exact;			/* copy for it only what it needs: more was unreadable */
 };
 
 /* Somebody who writes one chunk after the other. Sectors; see dm-cowsnap-ahead.c. */
@@ -1210,6 +1182,9 @@ struct cow_origin {
 	struct list_head draining;	/* published pendings waiting for such reads */
 	struct list_head drained;	/* those whose reads have ended */
 	struct list_head finished;	/* pendings whose data needed no engine */
+	struct list_head unmapped;	/* those the map had no memory for: worker only */
+	unsigned long map_again;	/* jiffies when to try these; worker only */
+	unsigned long map_delay;	/* then wait so long; worker only */
 	struct list_head meta_work;	/* struct cow_meta with something to do */
 
 	struct delayed_work decide_work;	/* held and deferred bios */

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # The copy engine's economy, told from its counters: a run of chunks is one job,
-# one read serves all stores, zeroes are not written, a throttle makes it rest.
+# one read serves all stores, zeroes are not written, a throttle makes it rest; what it
+# allocated for a store goes when the store is closed.
 
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
 exact_copies
-plan 13
+plan 16
 
 base=$(mkloop 16M)
 store=$(mkloop 40M)
@@ -78,7 +79,46 @@ throttle()
 	dmremove o
 }
 
+mem_available()
+{
+	awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo
+}
+
+has_memory()
+{
+	[[ $(counted copy_memory) = "$1" ]]
+}
+
+# Each store has an undo buffer of 8 MiB.
+memory()
+{
+	local before i cycles
+
+	cycles=$(scaled 60)
+	echo 8192 >"$PARAMETERS/undo_buffer"
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8
+	dmremove s
+	before=$(mem_available)
+	for ((i = 0; i < cycles; i++)); do
+		snap_up s "$base" "$store" N 8
+		((i)) || put_letter /dev/mapper/o C 0 $((4 * MIB)) 65536
+		dmremove s
+	done >/dev/null
+	ok "$cycles snapshots of one origin cost $((before - $(mem_available))) KiB" \
+		[ $((before - $(mem_available))) -lt $((cycles * 2048)) ]
+	ok "the engine has given back what was for them" wait_for 5 has_memory 8192
+	snap_up s "$base" "$store" N 8
+	dm message s 0 set undo_buffer 32768
+	dm message s 0 set undo_buffer 1024
+	ok "a smaller undo buffer takes less" wait_for 5 has_memory 9216
+	dmremove s
+	dmremove o
+	echo 0 >"$PARAMETERS/undo_buffer"
+}
+
 runs
 one_read
 zeroes
 throttle
+memory

@@ -1,15 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Who copies: on devices that do not rotate the task that writes starts the copies as it
-# unplugs its I/O, and where the store is memory writes them too; else the worker does.
-# Told from the names of those who submit.
+# Who copies: the engine's worker alone, on whatever device; never a task that writes, which
+# would wait in its plug for others. Told from the names of those who submit.
 
 . "$(dirname "$0")/common.sh"
 
 need fio
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
-plan 24
+plan 20
 exact_copies
 
 # RAM disks: their I/O has ended when it has been submitted.
@@ -58,7 +57,7 @@ memory()
 	store=/dev/ram1
 }
 
-# Memory that takes a moment, as a disk.
+# Memory that takes a moment, as a disk does.
 disk()
 {
 	base=$(mkram 16 irqmode=2 completion_nsec=200000)
@@ -72,42 +71,30 @@ down()
 	dmremove o
 }
 
-for mode in N P; do
-	memory
-	up "$mode"
-	writer --size=1m --offset=12m --io_size=1m
-	traced "$store"
-	read -r worker others <<<"$(by W)"
-	ok "$mode, memory: who writes writes the copies ($others, the worker $worker)" \
-		[ "$others" -gt $((20 * worker)) ]
-	down "$mode, memory"
-
-	disk
-	up "$mode"
+# copies MODE WORDS: read at home by the worker, and written by it.
+copies()
+{
+	up "$1"
 	traced "$base"
 	read -r worker others <<<"$(by R)"
-	ok "$mode, a disk: who writes starts the copies ($others, the worker $worker)" \
-		[ "$others" -gt $((20 * worker)) ]
-	down "$mode, a disk, read"
+	is "$others" 0 "$1, $2: nobody else reads what is copied"
+	ok "the worker does ($worker)" [ "$worker" -gt 0 ]
+	down "$1, $2, read"
 
-	up "$mode"
+	up "$1"
 	traced "$store"
 	read -r worker others <<<"$(by W)"
-	is "$others" 0 "$mode, a disk: the worker writes them ($worker)"
-	ok "which it does" [ "$worker" -gt 0 ]
-	down "$mode, a disk, written"
-done
+	is "$others" 0 "$1, $2: nobody else writes the copies"
+	ok "the worker does ($worker)" [ "$worker" -gt 0 ]
+	down "$1, $2, written"
+}
 
-# A disk that rotates has its copies in the worker's order.
+memory
+copies N memory
 disk
-echo 1 >"$(sysfs "$base")/queue/rotational"
-up N
-traced "$base"
-read -r worker others <<<"$(by R)"
-is "$others" 0 "a disk that rotates: the worker starts them ($worker)"
-down "a disk that rotates"
+copies P "a disk"
 
-# Several writers, of which any may be the worker, while snapshots come and go.
+# Several writers, while snapshots come and go.
 memory
 up P
 writer --size=2m --numjobs=4 --runtime=10 --time_based &

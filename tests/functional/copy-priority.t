@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Copies that a write waits for come before those made ahead of a writer, whether they were
+# asked for later or come to be needed while they wait; told from the order of reads.
+
+. "$(dirname "$0")/common.sh"
+
+[[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
+MIB=1048576
+plan 7
+echo 0 >"$PARAMETERS/copy_around"
+echo 0 >"$PARAMETERS/undo_buffer"
+at_exit _write "$PARAMETERS/kcopyd_budget" "$(cat "$PARAMETERS/kcopyd_budget")"
+echo 1 >"$PARAMETERS/kcopyd_budget"	# one copy of 8 KiB at a time, so that the rest waits
+
+disk=$(mkloop 48M)
+store=$(mkloop 64M)
+FAR=$((40 * MIB))
+SOON=$((3 * MIB))
+
+parked()
+{
+	[[ $(key_of o parked) -ge $1 ]]
+}
+
+copied_ahead()
+{
+	[[ $(key_of o copied_ahead) -ge $1 ]]
+}
+
+# read_of BYTE: the first read of it is the how manieth of all.
+read_of()
+{
+	awk -v at="$(($1 / 512))" '$1 == "bio_queue" && $2 ~ /^R/ {
+		n++
+		if ($3 <= at && at < $3 + $4) { print n; exit }
+	}' "$TEST_TMP/trace"
+}
+
+fill_letter "$disk" A
+dmcreate disk "0 $(sectors "$disk") linear $disk 0"
+origin_up o /dev/mapper/disk
+snap_up s /dev/mapper/disk "$store" N 8 copy_ahead 8
+put_letter /dev/mapper/o B 0 $((2 * MIB)) 4096
+dm message s 0 set copy_ahead 2048
+
+# A disk that does not answer, so that what is asked for waits.
+dm suspend --noflush --nolockfs disk
+trace_start /dev/mapper/disk bio_queue
+ahead=$(key_of o copied_ahead)
+put_letter /dev/mapper/o B $((2 * MIB)) 8192 8192 &
+first=$!
+ok "2 MiB are asked for ahead of a writer" wait_for 10 copied_ahead $((ahead + 3000))
+before=$(key_of o parked)
+put_letter /dev/mapper/o B $FAR 4096 &
+second=$!
+wait_for 10 parked $((before + 1))
+put_letter /dev/mapper/o B $SOON 4096 &
+third=$!
+ok "two writers wait for copies" wait_for 10 parked $((before + 2))
+dm resume disk
+ok "all are served" wait "$first" "$second" "$third"
+is "$(not_letter /dev/mapper/s A)" 0 "the snapshot has the old data"
+trace_stop >"$TEST_TMP/trace"
+reads=$(grep -c '^bio_queue R' "$TEST_TMP/trace")
+ok "most was still to be read then: $reads" [ "$reads" -gt 200 ]
+ok "a write elsewhere has its copy at once: read $(read_of $FAR) of $reads" [ "$(read_of $FAR)" -le 5 ]
+ok "and so has one that comes to a copy which still waits: read $(read_of $SOON) of $reads" \
+	[ "$(read_of $SOON)" -le 5 ]
+dmremove s
+dmremove o
+dmremove disk
