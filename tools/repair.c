@@ -490,8 +490,8 @@ static void renumber(struct store *s)
 /*
  * In an order that may stop anywhere, and be begun anew or left to the kernel:
  *
- * 1. Superblocks and records: snapshots are invalid on the disk before what they lack
- *    is forgotten.
+ * 1. Records, then superblocks: snapshots are invalid on the disk before what they lack
+ *    is forgotten, be it that a superblock says that the store is shorter now.
  * 2. Table blocks, as part of the last durable commit. The commit that may not have
  *    ended is left as it is, its doubtful slots too: the kernel can judge them by the
  *    origin, and nobody believes them sooner because other blocks were written.
@@ -504,7 +504,7 @@ static int write_all(struct repair *p)
 
 	renumber(s);
 	tables = blocks_dirty(s);
-	if (store_write_supers(s) || store_write_records(s))
+	if (store_write_records(s) || store_write_supers(s))
 		return -1;
 	if (!tables)
 		return 0;
