@@ -3,138 +3,66 @@
  * dm-cowsnap: opening a store
  *
  * Tables are read one after the other in large reads, every slot goes into the map, and
- * what no live snapshot needs is taken out of it again. Only slots of the last commit
- * that may not have ended are compared with their data; where that is missing they
- * are freed, as if the commit had never begun.
+ * what no live snapshot needs is taken out of it again. Nothing on the disk is believed
+ * without its checksum, and no number without its bounds: a wrong one means that the
+ * block it stands in counts as damaged, as one does that cannot be read.
  *
- * Nothing on the disk is believed without its checksum, and no number without its
- * bounds: a wrong one means that the block it stands in counts as damaged.
+ * A copied slot that is fresh, in a block of a commit later than D, is in doubt (see the
+ * format). D is known when all blocks have been read, so the slots in doubt are collected
+ * and settled at the end:
+ *
+ *   data has the crc of the slot   the slot is believed
+ *   home has data with that crc    the commit had not ended, since it ends before anybody
+ *                                  may write home: the slot is dropped
+ *   neither                        the commit had ended, and its data was damaged later:
+ *                                  the slot is kept, so that reads of it give an error
+ *
+ * Home is asked as it is now, before any write is let through to this store. If it was
+ * written while nobody looked (by a kernel or a table without the store), the third case
+ * gives errors where the snapshot would be wrong otherwise. Home that cannot be read
+ * counts as the third case, too. LVM opens a store before its origin has a length; then
+ * all that is in doubt waits until it has one (cow_load_settle()).
+ *
+ * Until all is settled nothing is written. Then each block with slots to drop is written
+ * once, the others in it as fresh as they were, the numbers in its header as they were;
+ * the superblock comes last and names all commits durable. A cut at any point of this
+ * leaves a store that is settled in the same way the next time.
  */
 #include <linux/crc32c.h>
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
 #include "dm-cowsnap.h"
 
-/* The first superblock, and the second wherever it may be. */
-#define PROBE_BYTES	8192U
+/* Room for so many slots in doubt at first. */
+#define SUSPECTS_MIN	1024U
 
-/* A fresh slot of what may be an unfinished commit. */
+/* A copied slot in doubt. */
 struct cow_suspect {
-	u64 place;
-	struct cow_extent ext;
+	struct cow_extent ext;		/* one chunk */
+	u64 sequence;			/* of its block */
 	u32 crc;
 };
-
-#define SUSPECTS_MAX	(COWSNAP_COMMIT_BLOCKS * (COWSNAP_MAX_BLOCK_BYTES / 14))
 
 struct cow_loader {
 	struct cow_store *store;
 	struct cow_meta *meta;
 	const struct cowsnap_geometry *geometry;
-	u64 durable;			/* largest that anybody names */
+	u64 durable;			/* D: largest that anybody names */
 	u64 last;			/* largest number of a commit */
-	u32 damaged;
+	u64 epoch;			/* largest of any slot */
+	u32 damaged;			/* blocks */
+	u32 damage_mark;		/* which */
 	struct cow_extent run;		/* what has not gone into the map yet */
-	struct cow_suspect *suspects;	/* all of commit ->last */
-	u32 nr_suspects;
-	u8 *buffer;			/* a table, or a chunk */
+	struct cow_suspect *suspects;	/* by place */
+	size_t nr_suspects, max_suspects;
+	u32 nr_dropped, nr_bad;
+	struct xarray lost_records;	/* numbers of blocks of records */
+	bool failed;			/* it could not be settled */
+	u8 *buffer;			/* tables, or a chunk */
 };
-
-/* ------------------------------------------------------------------ recognising */
-
-static u32 super_crc(const struct cowsnap_super *super, sector_t sector)
-{
-	struct cowsnap_super copy = *super;
-	__le64 location = cpu_to_le64(sector);
-	u32 crc = crc32c(~0U, super->uuid, sizeof(super->uuid));
-
-	copy.crc = 0;
-	return crc32c(crc32c(crc, &location, sizeof(location)), &copy, sizeof(copy));
-}
-
-static bool super_is_right(const struct cowsnap_super *super, sector_t sector)
-{
-	return !memcmp(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES) &&
-	       le32_to_cpu(super->crc) == super_crc(super, sector);
-}
-
-/*
- * The better of the two copies. Where B stands only A knows; without A it may be
- * anywhere. With A, what an earlier store left elsewhere does not count.
- */
-static const struct cowsnap_super *super_choose(const u8 *data, unsigned int bytes)
-{
-	const struct cowsnap_super *first = (const struct cowsnap_super *)data;
-	const struct cowsnap_super *found = NULL;
-	unsigned int at;
-
-	if (super_is_right(first, 0))
-		found = first;
-	for (at = COWSNAP_MIN_BLOCK_BYTES;
-	     at <= COWSNAP_MAX_BLOCK_BYTES && at + COWSNAP_SUPER_BYTES <= bytes; at *= 2) {
-		const struct cowsnap_super *super = (const struct cowsnap_super *)(data + at);
-
-		if (!super_is_right(super, at >> SECTOR_SHIFT) ||
-		    le32_to_cpu(super->block_bytes) != at)
-			continue;
-		if (found == first && (le32_to_cpu(first->block_bytes) != at ||
-				       memcmp(first->uuid, super->uuid, 16)))
-			continue;
-		if (!found || le64_to_cpu(super->sequence) > le64_to_cpu(found->sequence))
-			found = super;
-	}
-	return found;
-}
-
-static enum cow_content refuse_content(struct block_device *bdev, const u8 *data,
-				       char **error)
-{
-	if (!memcmp(data, "SnAp", 4))
-		cow_fail(error,
-			 "Store %pg holds a snapshot of dm-snapshot: let that merge or remove it, or zero 4 KiB",
-			 bdev);
-	else if (!memcmp(data, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES))
-		cow_fail(error,
-			 "Store %pg: both superblocks are damaged: run cowsnap repair",
-			 bdev);
-	else
-		cow_fail(error,
-			 "Store %pg holds something else: zero its first 4 KiB if it is not needed",
-			 bdev);
-	return COW_CONTENT_FOREIGN;
-}
-
-enum cow_content cow_load_probe(struct block_device *bdev, struct cowsnap_super *super,
-				char **error)
-{
-	u8 *data = kzalloc(PROBE_BYTES, GFP_KERNEL);
-	unsigned int bytes = min_t(u64, PROBE_BYTES, bdev_nr_bytes(bdev));
-	enum cow_content content = COW_CONTENT_FOREIGN;
-	const struct cowsnap_super *found;
-
-	if (!data) {
-		*error = "Out of memory reading the store";
-		goto free;
-	}
-	if (cow_meta_io(bdev, REQ_OP_READ | REQ_META, 0, data, bytes)) {
-		cow_fail(error, "Cannot read the store %pg: use another device", bdev);
-		goto free;
-	}
-	found = super_choose(data, bytes);
-	if (!memchr_inv(data, 0, min(bytes, 4096U)))
-		content = COW_CONTENT_NEW;
-	else if (!found)
-		content = refuse_content(bdev, data, error);
-	else
-		content = COW_CONTENT_STORE;
-	if (found)
-		*super = *found;
-free:
-	kfree(data);
-	return content;
-}
 
 /* ------------------------------------------------------------------- into the map */
 
@@ -162,17 +90,57 @@ static int add_extent(struct cow_loader *l, const struct cow_extent *ext)
 	return r;
 }
 
-/* Those of an earlier commit than the last are durable after all. */
-static int believe_suspects(struct cow_loader *l)
+/* ---------------------------------------------------------------- slots in doubt */
+
+/* Those that D covers by now are durable after all. */
+static int believe_durable(struct cow_loader *l)
 {
-	u32 i;
+	size_t i, kept = 0;
 	int r = 0;
 
-	for (i = 0; i < l->nr_suspects && !r; i++)
-		r = add_extent(l, &l->suspects[i].ext);
-	l->nr_suspects = 0;
+	for (i = 0; i < l->nr_suspects && !r; i++) {
+		if (l->suspects[i].sequence > l->durable)
+			l->suspects[kept++] = l->suspects[i];
+		else
+			r = add_extent(l, &l->suspects[i].ext);
+	}
+	l->nr_suspects = kept;
 	return r;
 }
+
+static int make_room(struct cow_loader *l)
+{
+	size_t max = max_t(size_t, SUSPECTS_MIN, 2 * l->max_suspects);
+	struct cow_suspect *more;
+	int r = believe_durable(l);
+
+	/* Half of it at least, so that this is not done again too soon. */
+	if (r || (l->max_suspects && l->nr_suspects <= l->max_suspects / 2))
+		return r;
+	more = kvmalloc_array(max, sizeof(*more), GFP_KERNEL);
+	if (!more)
+		return -ENOMEM;
+	if (l->nr_suspects)
+		memcpy(more, l->suspects, l->nr_suspects * sizeof(*more));
+	kvfree(l->suspects);
+	l->suspects = more;
+	l->max_suspects = max;
+	return 0;
+}
+
+static int add_suspect(struct cow_loader *l, const struct cow_extent *ext, u64 sequence,
+		       u32 crc)
+{
+	int r = l->nr_suspects == l->max_suspects ? make_room(l) : 0;
+
+	if (!r)
+		l->suspects[l->nr_suspects++] = (struct cow_suspect){
+			.ext = *ext, .sequence = sequence, .crc = crc,
+		};
+	return r;
+}
+
+/* -------------------------------------------------------------------- tables */
 
 static const enum cow_kind slot_kinds[] = {
 	[COWSNAP_SLOT_COPIED] = COW_COPIED,
@@ -253,33 +221,31 @@ static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 
 	ext.place = place;
 	ext.epoch = raw.epoch;
 	ext.kind = slot_kinds[raw.kind];
-	if (!raw.fresh || ext.kind != COW_COPIED || sequence < l->last)
+	l->epoch = max(l->epoch, raw.epoch);
+	if (!raw.fresh || ext.kind != COW_COPIED || sequence <= l->durable)
 		return add_extent(l, &ext);
-	l->suspects[l->nr_suspects].place = place;
-	l->suspects[l->nr_suspects].ext = ext;
-	l->suspects[l->nr_suspects].crc = le32_to_cpu(slot->crc);
-	l->nr_suspects++;
-	if (l->nr_suspects == SUSPECTS_MAX)
-		return believe_suspects(l);	/* more than any commit can have */
-	return 0;
+	return add_suspect(l, &ext, sequence, le32_to_cpu(slot->crc));
 }
 
 /* What a block that cannot be read spoke of is unknown: its chunks stay taken. */
-static int block_is_lost(struct cow_loader *l, u64 place, u32 nr, sector_t sector)
+static int block_is_lost(struct cow_loader *l, u64 number, u64 place, u32 nr,
+			 sector_t sector, const char *why)
 {
 	u32 i;
 	int r = 0;
 
-	DMERR("store %pg: the table at sector %llu is damaged: snapshots have lost chunks",
-	      l->store->bdev, (u64)sector);
+	DMERR_LIMIT("store %pg: the table at sector %llu %s: snapshots have lost chunks",
+		    l->store->bdev, (u64)sector, why);
 	l->damaged++;
+	l->damage_mark = cowsnap_damage_mark(l->damage_mark, number);
+	cow_meta_note_used(l->meta, number);
 	for (i = 0; i < nr && !r && place + i < l->store->space.nr_chunks; i++)
 		r = cow_space_take(&l->store->space, place + i);
 	return r;
 }
 
 static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u32 block,
-		      void *data)
+		      void *data, bool unreadable)
 {
 	u64 number = seg->first_block + block;
 	sector_t sector = cowsnap_block_sector(l->geometry, seg, block);
@@ -292,41 +258,40 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 
 	if (!nr)
 		return 0;
+	if (unreadable)
+		return block_is_lost(l, number, place, nr, sector, "cannot be read");
 	if (!cow_meta_mend_block(l->meta, number, sector, data) ||
-	    !header_makes_sense(header) || !block_makes_sense(l, slots, nr, place)) {
-		cow_meta_note_used(l->meta, number);
-		return block_is_lost(l, place, nr, sector);
-	}
+	    !header_makes_sense(header) || !block_makes_sense(l, slots, nr, place))
+		return block_is_lost(l, number, place, nr, sector, "is damaged");
 	if (memchr_inv(slots, 0, nr * sizeof(*slots)))
 		cow_meta_note_used(l->meta, number);
 	if (number < 2)
 		cow_meta_keep_block(l->meta, number, data);
 	sequence = le64_to_cpu(header->sequence);
 	l->durable = max_t(u64, l->durable, le64_to_cpu(header->durable));
-	if (sequence > l->last) {
-		r = believe_suspects(l);
-		l->last = sequence;
-	}
+	l->last = max(l->last, sequence);
 	for (i = 0; i < nr && !r; i++)
 		r = load_slot(l, &slots[i], place + i, sequence);
 	return r;
 }
 
+/* As many as the buffer holds at a time. */
 static int load_segment(struct cow_loader *l, const struct cowsnap_segment *seg, u32 blocks)
 {
 	u32 bytes = l->geometry->block_bytes;
 	u32 at_once = (COWSNAP_MAX_TABLE_SECTORS << SECTOR_SHIFT) / bytes;
+	DECLARE_BITMAP(unreadable, COWSNAP_MAX_TABLE_SECTORS);
 	u32 block, i;
 	int r = 0;
 
 	for (block = 0; block < blocks && !r; block += at_once) {
 		u32 nr = min(blocks - block, at_once);
 
-		r = cow_meta_io(l->store->bdev, REQ_OP_READ | REQ_META,
-				cowsnap_block_sector(l->geometry, seg, block), l->buffer,
-				(size_t)nr * bytes);
+		cow_read_units(l->store->bdev, cowsnap_block_sector(l->geometry, seg, block),
+			       l->buffer, bytes, nr, unreadable);
 		for (i = 0; i < nr && !r; i++)
-			r = load_block(l, seg, block + i, l->buffer + (size_t)i * bytes);
+			r = load_block(l, seg, block + i, l->buffer + (size_t)i * bytes,
+				       test_bit(i, unreadable));
 		cond_resched();
 	}
 	return r;
@@ -348,61 +313,228 @@ static int load_tables(struct cow_loader *l)
 	return r;
 }
 
-/* ------------------------------------------------- the commit that may be unfinished */
+/* ------------------------------------------------------- what is in doubt, settled */
 
-static int suspect_is_right(struct cow_loader *l, const struct cow_suspect *s, bool *right)
+enum cow_verdict {
+	COW_BELIEVED,
+	COW_UNFINISHED,
+	COW_DAMAGED,
+};
+
+static bool buffer_has_crc(struct cow_loader *l, const struct cow_suspect *s)
 {
 	struct cow_store *store = l->store;
-	size_t bytes = (size_t)store->chunk_sectors << SECTOR_SHIFT;
-	sector_t sector = cow_chunk_to_sector(store, s->place);
-	int r = cow_meta_io(store->bdev, REQ_OP_READ, sector, l->buffer, bytes);
+	u32 seed = cow_meta_seed(l->meta, cow_chunk_to_sector(store, s->ext.place));
 
-	if (!r)
-		*right = crc32c(cow_meta_seed(l->meta, sector), l->buffer, bytes) == s->crc;
-	return r;
+	return crc32c(seed, l->buffer, (size_t)store->chunk_sectors << SECTOR_SHIFT) == s->crc;
 }
 
-static int drop_suspect(struct cow_loader *l, const struct cow_suspect *s)
+static bool data_is_right(struct cow_loader *l, const struct cow_suspect *s)
 {
-	int r = 0;
+	struct cow_store *store = l->store;
 
-	cow_space_free(&l->store->space, s->place, 1);
-	if (l->store->writable) {
-		cow_meta_acquire(l->meta);
-		r = cow_meta_write_slot(l->meta, s->place, COWSNAP_SLOT_FREE, 0);
-		cow_meta_release(l->meta);
-	}
-	return r;
+	return !cow_meta_io(store->bdev, REQ_OP_READ,
+			    cow_chunk_to_sector(store, s->ext.place), l->buffer,
+			    (size_t)store->chunk_sectors << SECTOR_SHIFT) &&
+	       buffer_has_crc(l, s);
 }
 
+/* What lies behind the end of the origin was zeroes in the copy. */
+static void buffer_cut_off(struct cow_loader *l, sector_t sector, u64 end)
+{
+	sector_t nr = l->store->chunk_sectors;
+
+	if (end > sector && end < sector + nr)
+		memset(l->buffer + ((end - sector) << SECTOR_SHIFT), 0,
+		       (sector + nr - end) << SECTOR_SHIFT);
+}
+
+static bool home_has_it(struct cow_loader *l, const struct cow_suspect *s)
+{
+	struct cow_store *store = l->store;
+	struct block_device *home = store->origin->bdev;
+	sector_t sector = cow_chunk_to_sector(store, s->ext.chunk);
+	u64 end = bdev_nr_sectors(home);
+
+	if (sector >= end)
+		return false;
+	if (cow_meta_io(home, REQ_OP_READ, sector, l->buffer,
+			min_t(u64, store->chunk_sectors, end - sector) << SECTOR_SHIFT))
+		return false;
+	buffer_cut_off(l, sector, end);
+	if (buffer_has_crc(l, s))
+		return true;
+	/* It may have grown since. */
+	buffer_cut_off(l, sector, store->origin_sectors);
+	return buffer_has_crc(l, s);
+}
+
+static enum cow_verdict judge(struct cow_loader *l, const struct cow_suspect *s)
+{
+	if (data_is_right(l, s))
+		return COW_BELIEVED;
+	if (home_has_it(l, s))
+		return COW_UNFINISHED;
+	DMERR_LIMIT("store %pg: chunk %llu: wrong checksum, and the origin's %llu is another",
+		    l->store->bdev, s->ext.place, s->ext.chunk);
+	return COW_DAMAGED;
+}
+
+/* Those to be dropped remain on the list. */
 static int judge_suspects(struct cow_loader *l)
 {
-	u32 i, dropped = 0;
-	int r = 0;
+	size_t i;
+	int r = believe_durable(l);
 
-	if (l->last <= l->durable)
-		return believe_suspects(l);
-	if (l->nr_suspects && l->store->writable)
+	/* What is believed because it can be read has to be durable. */
+	if (!r && l->nr_suspects && l->store->writable)
 		r = blkdev_issue_flush(l->store->bdev);
 	for (i = 0; i < l->nr_suspects && !r; i++) {
 		struct cow_suspect *s = &l->suspects[i];
-		bool right;
+		enum cow_verdict verdict = judge(l, s);
 
-		r = suspect_is_right(l, s, &right);
-		if (!r && right) {
+		if (verdict == COW_UNFINISHED)
+			l->suspects[l->nr_dropped++] = *s;
+		else
 			r = add_extent(l, &s->ext);
-		} else if (!r) {
-			r = drop_suspect(l, s);
-			dropped++;
-		}
+		if (verdict == COW_DAMAGED)
+			l->nr_bad++;
+		cond_resched();
 	}
-	if (dropped)
+	l->nr_suspects = l->nr_dropped;
+	return r ?: flush_run(l);
+}
+
+/* The first write since the store was opened. */
+static int free_slots(struct cow_loader *l)
+{
+	u64 *place;
+	size_t i;
+	int r;
+
+	if (!l->nr_dropped)
+		return 0;
+	place = kvmalloc_array(l->nr_dropped, sizeof(*place), GFP_KERNEL);
+	if (!place)
+		return -ENOMEM;
+	for (i = 0; i < l->nr_dropped; i++)
+		place[i] = l->suspects[i].ext.place;
+	cow_meta_acquire(l->meta);
+	r = cow_meta_free_slots(l->meta, place, l->nr_dropped);
+	cow_meta_release(l->meta);
+	kvfree(place);
+	/* Durable before the superblock says that nothing is in doubt any more. */
+	return r ?: blkdev_issue_flush(l->store->bdev);
+}
+
+static void report_suspects(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+
+	if (l->nr_dropped)
 		DMINFO("store %pg: %u chunks of an unfinished commit dropped",
-		       l->store->bdev, dropped);
+		       store->bdev, l->nr_dropped);
+	if (l->nr_bad)
+		DMERR("store %pg: %u chunks of the last commits are damaged: they read as errors",
+		      store->bdev, l->nr_bad);
+	atomic64_add(l->nr_bad, &store->bad_checksums);
+}
+
+/* The records that could not be read have no snapshots any more, whatever they said. */
+static int forget_lost_records(struct cow_loader *l)
+{
+	unsigned long number;
+	void *entry;
+	int r = 0;
+
+	xa_for_each(&l->lost_records, number, entry) {
+		r = cow_super_write_records(l->store, number);
+		if (r)
+			break;
+	}
 	return r;
 }
 
+static int forget_the_dead(struct cow_store *store);
+
+static int settle(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	size_t i;
+	int r = judge_suspects(l);
+
+	if (r)
+		return r;
+	report_suspects(l);
+	for (i = 0; i < l->nr_dropped; i++)
+		cow_space_free(&store->space, l->suspects[i].ext.place, 1);
+	if (store->writable)
+		r = free_slots(l) ?: forget_lost_records(l);
+	if (!r)
+		r = forget_the_dead(store);
+	if (r)
+		return r;
+	cow_meta_set_sequence(l->meta, max(l->last, l->durable), max(l->last, l->durable));
+	return store->writable ? cow_super_write(store, NULL) : 0;
+}
+
+static void loader_free(struct cow_loader *l)
+{
+	xa_destroy(&l->lost_records);
+	kvfree(l->suspects);
+	kvfree(l->buffer);
+	kfree(l);
+}
+
+int cow_load_settle(struct cow_store *store)
+{
+	struct cow_loader *l = store->loader;
+	unsigned int noio;
+	int r;
+
+	if (!l)
+		return 0;
+	if (l->failed)
+		return -EIO;
+	/* A table is being resumed: others may be suspended. */
+	noio = memalloc_noio_save();
+	r = settle(l);
+	memalloc_noio_restore(noio);
+	l->failed = r;
+	if (!r)
+		cow_load_end(store);
+	return r;
+}
+
+void cow_load_end(struct cow_store *store)
+{
+	if (store->loader)
+		loader_free(store->loader);
+	store->loader = NULL;
+}
+
 /* ----------------------------------------------------------------------- snapshots */
+
+/*
+ * Which snapshots there were is not known, so neither is the last epoch that was given
+ * out. No slot has a later one than the latest found, and so nobody's versions are taken
+ * for those of a snapshot that is made from now on. The snapshots that are known need
+ * nothing of what only the others saw.
+ */
+static int records_are_lost(struct cow_loader *l, const struct cowsnap_super *super,
+			    char **error)
+{
+	struct cow_store *store = l->store;
+
+	if (le32_to_cpu(super->merge_id) != COWSNAP_NO_MERGE && !store->merging) {
+		cow_fail(error,
+			 "Store %pg: the record of snapshot %u, which is being merged, is lost: run cowsnap repair",
+			 store->bdev, le32_to_cpu(super->merge_id));
+		return -EUCLEAN;
+	}
+	store->epoch = max_t(u64, store->epoch, l->epoch);
+	return 0;
+}
 
 static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *super,
 			  char **error)
@@ -418,7 +550,7 @@ static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *supe
 	xa_for_each(&store->record_chunks, index, place) {
 		if (r)
 			break;
-		r = cow_super_read_records(store, index, xa_to_value(place) - 1, error);
+		r = cow_super_read_records(store, index, &l->lost_records, error);
 	}
 	if (!r && le32_to_cpu(super->merge_id) != COWSNAP_NO_MERGE) {
 		store->merging = cow_snap_find(store, le32_to_cpu(super->merge_id));
@@ -426,6 +558,8 @@ static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *supe
 		if (store->merging && store->merging->state != COW_SNAP_MERGING)
 			store->merging = NULL;
 	}
+	if (!r && !xa_empty(&l->lost_records))
+		r = records_are_lost(l, super, error);
 	cow_store_sort_snaps(store);
 	/* A merge that is not named has not begun. */
 	list_for_each_entry(snap, &store->snaps, node)
@@ -501,6 +635,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->space.blocks = le32_to_cpu(super->blocks);
 	store->damage_epoch = min_t(u64, le64_to_cpu(super->damage_epoch), COW_EPOCH_MAX);
 	store->damaged_blocks = le32_to_cpu(super->damaged_blocks);
+	store->damage_mark = le32_to_cpu(super->damage_mark);
 	opt->on_full = min_t(u32, le32_to_cpu(super->on_full), COWSNAP_FULL_POLICIES - 1);
 	opt->wait_timeout = clamp_t(u32, le32_to_cpu(super->wait_timeout), 1, 119);
 	opt->throttle = clamp_t(u32, le32_to_cpu(super->throttle), 1, 100);
@@ -509,16 +644,20 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	opt->copy_ahead = min_t(u32, le32_to_cpu(super->copy_ahead), COW_AHEAD_MAX);
 }
 
-/* Copies from now on carry a later epoch than any snapshot that lost something. */
+/*
+ * Copies from now on carry a later epoch than any snapshot that lost something. What is known
+ * already, block for block, costs no epoch again.
+ */
 static void note_damage(struct cow_loader *l)
 {
 	struct cow_store *store = l->store;
 
-	if (l->damaged > store->damaged_blocks)
-		store->damage_epoch = store->epoch++;
 	if (!l->damaged)
 		store->damage_epoch = 0;
+	else if (l->damaged != store->damaged_blocks || l->damage_mark != store->damage_mark)
+		store->damage_epoch = store->epoch++;
 	store->damaged_blocks = l->damaged;
+	store->damage_mark = l->damage_mark;
 }
 
 static int load_all(struct cow_loader *l, const struct cowsnap_super *super, char **error)
@@ -526,8 +665,6 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	struct cow_store *store = l->store;
 	int r = load_tables(l);
 
-	if (!r)
-		r = judge_suspects(l);
 	if (!r)
 		r = flush_run(l);
 	if (r) {
@@ -538,40 +675,52 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	if (r)
 		return r;
 	note_damage(l);
-	cow_meta_set_sequence(l->meta, max(l->last, l->durable));
-	r = forget_the_dead(store);
-	if (!r && store->writable)
-		r = cow_super_write(store, NULL);
+	/* A superblock that is written before all is settled leaves in doubt what is. */
+	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);
+	if (store->early)
+		return 0;
+	r = cow_load_settle(store);
 	if (r)
-		cow_fail(error, "Store %pg cannot be opened (error %d)", store->bdev, r);
+		cow_fail(error, "Store %pg cannot be opened (error %d): see the log",
+			 store->bdev, r);
 	return r;
+}
+
+static struct cow_loader *loader_alloc(struct cow_store *store)
+{
+	struct cow_loader *l = kzalloc(sizeof(*l), GFP_KERNEL);
+
+	if (!l)
+		return NULL;
+	xa_init(&l->lost_records);
+	l->store = store;
+	l->meta = store->meta;
+	l->geometry = cow_meta_geometry(store->meta);
+	l->buffer = kvmalloc(max_t(size_t, COWSNAP_MAX_TABLE_SECTORS, store->chunk_sectors) <<
+			     SECTOR_SHIFT, GFP_KERNEL);
+	if (l->buffer)
+		return l;
+	kfree(l);
+	return NULL;
 }
 
 int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **error)
 {
-	struct cow_loader l = {
-		.store = store,
-		.meta = store->meta,
-		.geometry = cow_meta_geometry(store->meta),
-		.durable = le64_to_cpu(super->durable),
-	};
-	int r = -EINVAL;
+	struct cow_loader *l;
+	int r;
 
 	if (!super_fits(store, super, error))
-		return r;
+		return -EINVAL;
 	take_super(store, super);
-	l.suspects = kvmalloc_array(SUSPECTS_MAX, sizeof(*l.suspects), GFP_KERNEL);
-	l.buffer = kvmalloc(max_t(size_t, COWSNAP_MAX_TABLE_SECTORS, store->chunk_sectors) <<
-			    SECTOR_SHIFT, GFP_KERNEL);
-	if (!l.suspects || !l.buffer) {
+	l = loader_alloc(store);
+	if (!l) {
 		*error = "Out of memory reading the store";
-		r = -ENOMEM;
-	} else {
-		store->map.alone = true;
-		r = load_all(&l, super, error);
-		store->map.alone = false;
+		return -ENOMEM;
 	}
-	kvfree(l.buffer);
-	kvfree(l.suspects);
+	store->loader = l;
+	l->durable = le64_to_cpu(super->durable);
+	store->map.alone = true;
+	r = load_all(l, super, error);
+	store->map.alone = false;
 	return r;
 }

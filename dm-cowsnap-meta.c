@@ -255,46 +255,16 @@ static void block_keep(struct cow_meta *meta, struct cow_block *b, u64 number,
 	list_add_tail(&b->lru, &meta->clean);
 }
 
-/*
- * A crc is linear: a flipped bit changes it by a value that depends only on how
- * many bytes follow. Walk from the end of the block until that value is found.
- */
-static bool flip_back(void *data, unsigned int bytes, u32 difference)
-{
-	u32 effect[BITS_PER_BYTE];
-	u8 zero = 0;
-	int bit;
-
-	for (bit = 0; bit < BITS_PER_BYTE; bit++) {
-		u8 one = 1U << bit;
-
-		effect[bit] = crc32c(0, &one, 1);
-	}
-	while (bytes--) {
-		for (bit = 0; bit < BITS_PER_BYTE; bit++) {
-			if (effect[bit] == difference) {
-				((u8 *)data)[bytes] ^= 1U << bit;
-				return true;
-			}
-			effect[bit] = crc32c(effect[bit], &zero, 1);
-		}
-	}
-	return false;
-}
-
 bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
 			 void *data)
 {
 	struct cowsnap_block_header *header = block_header(number, data);
 	unsigned int skip = cowsnap_area_offset(number) + sizeof(__le32);
 	u32 crc = area_crc(meta, number, sector, data);
-	u32 difference = crc ^ le32_to_cpu(header->crc);
 
-	if (!difference)
+	if (crc == le32_to_cpu(header->crc))
 		return true;
-	if (is_power_of_2(difference))
-		header->crc = cpu_to_le32(crc);
-	else if (!flip_back(data + skip, meta->geometry.block_bytes - skip, difference))
+	if (!cow_crc_mend(data + skip, meta->geometry.block_bytes - skip, crc, &header->crc))
 		return false;
 	DMWARN_LIMIT("store %pg: one bit of the table at sector %llu was wrong",
 		     meta->store->bdev, (u64)sector);
@@ -474,18 +444,26 @@ static const u8 slot_kinds[] = {
 };
 
 /* Where the slot of @place is. */
+static int slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg,
+		      u32 *block, u32 *index)
+{
+	cowsnap_get_segment(&meta->geometry,
+			    cowsnap_find_segment(&meta->geometry, place), seg);
+	if (place < seg->data)
+		return -ERANGE;
+	cowsnap_find_slot(&meta->geometry, seg, place - seg->data, block, index);
+	return 0;
+}
+
+/* The same, with its block in memory. */
 static int slot_find(struct cow_meta *meta, u64 place, bool ahead, struct cow_block **b,
 		     u32 *index)
 {
 	struct cowsnap_segment seg;
 	u32 block;
+	int r = slot_where(meta, place, &seg, &block, index);
 
-	cowsnap_get_segment(&meta->geometry,
-			    cowsnap_find_segment(&meta->geometry, place), &seg);
-	if (place < seg.data)
-		return -ERANGE;
-	cowsnap_find_slot(&meta->geometry, &seg, place - seg.data, &block, index);
-	return block_get(meta, &seg, block, ahead, b);
+	return r ?: block_get(meta, &seg, block, ahead, b);
 }
 
 static u32 chunk_crc(struct cow_meta *meta, const struct cow_pending *p,
@@ -843,6 +821,56 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 	return r;
 }
 
+/* With the numbers it has, and with its slots as fresh as they are. */
+static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
+{
+	const struct cowsnap_block_header *header = block_header(b->number, b->data);
+
+	cow_meta_seal(meta, b->number, b->sector, b->data, le64_to_cpu(header->sequence),
+		      le64_to_cpu(header->durable));
+	return cow_meta_io(meta->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC, b->sector,
+			   b->data, meta->geometry.block_bytes);
+}
+
+/* Those at the start of @place that stand in one block: how many, or -errno. */
+static int free_in_block(struct cow_meta *meta, const u64 *place, size_t nr)
+{
+	struct cowsnap_segment seg;
+	struct cow_block *b = NULL;
+	u32 block, index;
+	size_t i;
+	int r;
+
+	for (i = 0; i < nr; i++) {
+		r = slot_where(meta, place[i], &seg, &block, &index);
+		if (!r && b && b->number != seg.first_block + block)
+			break;
+		if (!r && !b)
+			r = block_get(meta, &seg, block, false, &b);
+		if (r)
+			return r;
+		slot_fill(block_slot(b, index), 0, 0, COWSNAP_SLOT_FREE, 0);
+	}
+	r = block_rewrite(meta, b);
+	return r ?: i;
+}
+
+int cow_meta_free_slots(struct cow_meta *meta, const u64 *place, size_t nr)
+{
+	int r = 0;
+
+	mutex_lock(&meta->lock);
+	while (nr) {
+		r = free_in_block(meta, place, nr);
+		if (r < 0)
+			break;
+		place += r;
+		nr -= r;
+	}
+	mutex_unlock(&meta->lock);
+	return min(r, 0);
+}
+
 void cow_meta_seal_super_blocks(struct cow_meta *meta)
 {
 	u64 number;
@@ -900,9 +928,9 @@ const u8 *cow_meta_uuid(const struct cow_meta *meta)
 	return meta->uuid;
 }
 
-void cow_meta_set_sequence(struct cow_meta *meta, u64 durable)
+void cow_meta_set_sequence(struct cow_meta *meta, u64 sequence, u64 durable)
 {
-	meta->sequence = durable;
+	meta->sequence = sequence;
 	meta->durable = durable;
 }
 

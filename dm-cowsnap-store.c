@@ -61,26 +61,23 @@ static bool store_is_usable(struct cow_origin *origin, struct block_device *bdev
 	return false;
 }
 
-/* A store with somebody's snapshots in it must not be written over. */
+/*
+ * A transient store may be written over whatever no longer matters: not over somebody's
+ * snapshots, nor over what may be such.
+ */
 static bool may_be_transient(struct block_device *bdev, struct cowsnap_super *super,
 			     char **error)
 {
-	char *words;
-
-	switch (cow_load_probe(bdev, super, &words)) {
+	switch (cow_probe(bdev, super, error)) {
+	case COW_CONTENT_NEW:
+	case COW_CONTENT_FOREIGN:
+		return true;
 	case COW_CONTENT_STORE:
 		cow_fail(error, "Store %pg is persistent, the table says N: use P, or zero 4 KiB",
 			 bdev);
 		return false;
-	case COW_CONTENT_FOREIGN:
-		/* A transient store may stand on whatever no longer matters. */
-		if (strstr(words, "dm-snapshot") || strstr(words, "Cannot read")) {
-			*error = words;
-			return false;
-		}
-		return true;
 	default:
-		return true;
+		return false;
 	}
 }
 
@@ -167,6 +164,7 @@ static void store_free(struct cow_store *store)
 	xa_destroy(&store->ids);
 	xa_destroy(&store->records);
 	xa_destroy(&store->record_chunks);
+	cow_load_end(store);
 	if (store->meta)
 		cow_meta_destroy(store->meta);
 	kfree(store);
@@ -177,6 +175,17 @@ static unsigned int pick_block_bytes(struct cow_store *store)
 {
 	return clamp(bdev_physical_block_size(store->bdev), COWSNAP_MIN_BLOCK_BYTES,
 		     COWSNAP_MAX_BLOCK_BYTES);
+}
+
+/* A block that straddles two physical ones is not written as a whole. */
+static void warn_misaligned(struct cow_store *store)
+{
+	unsigned int physical = bdev_physical_block_size(store->bdev);
+
+	if (physical > bdev_logical_block_size(store->bdev) &&
+	    bdev_alignment_offset(store->bdev))
+		DMWARN("store %pg straddles its device's blocks of %u bytes: use an aligned volume",
+		       store->bdev, physical);
 }
 
 static bool open_tables(struct cow_store *store, unsigned int block_bytes, char **error)
@@ -193,6 +202,14 @@ static bool open_tables(struct cow_store *store, unsigned int block_bytes, char 
 			 store->bdev, block_bytes);
 		return false;
 	}
+	if (block_bytes < bdev_logical_block_size(store->bdev)) {
+		cow_fail(error,
+			 "Store %pg was made with blocks of %u bytes, its device now writes no less than %u: move it to a device that writes %u",
+			 store->bdev, block_bytes, bdev_logical_block_size(store->bdev),
+			 block_bytes);
+		return false;
+	}
+	warn_misaligned(store);
 	store->meta = cow_meta_create(store, block_bytes);
 	if (!store->meta) {
 		*error = "Out of memory for a store";
@@ -280,8 +297,8 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 	bool opened;
 
 	if (args->persistence == 'P') {
-		content = cow_load_probe(bdev, super, error);
-		if (content == COW_CONTENT_FOREIGN ||
+		content = cow_probe(bdev, super, error);
+		if ((content != COW_CONTENT_NEW && content != COW_CONTENT_STORE) ||
 		    !complete_args(bdev, args, content, super, error))
 			return NULL;
 	}
@@ -447,6 +464,7 @@ int cow_store_meet_origin(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
 	char *error;
+	int r;
 
 	if (!store->early)
 		return 0;
@@ -462,6 +480,11 @@ int cow_store_meet_origin(struct cow_store *store)
 		      store->bdev, (u64)store->origin_sectors, o->bdev,
 		      (u64)bdev_nr_sectors(o->bdev));
 		return -EINVAL;
+	}
+	r = cow_load_settle(store);
+	if (r) {
+		DMERR("store %pg cannot be opened (error %d)", store->bdev, r);
+		return r;
 	}
 	store->early = false;
 	return 0;

@@ -91,6 +91,7 @@ static void super_fill(struct cow_store *store, u32 blocks, struct cowsnap_super
 	super->copy_ahead = cpu_to_le32(store->options.copy_ahead);
 	super->damage_epoch = cpu_to_le64(store->damage_epoch);
 	super->damaged_blocks = cpu_to_le32(store->damaged_blocks);
+	super->damage_mark = cpu_to_le32(store->damage_mark);
 	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
 		record_fill(store, i, &super->record[i]);
 }
@@ -439,7 +440,7 @@ int cow_super_format(struct cow_store *store)
 
 	generate_random_uuid(uuid);
 	cow_meta_set_uuid(store->meta, uuid);
-	cow_meta_set_sequence(store->meta, 0);
+	cow_meta_set_sequence(store->meta, 0, 0);
 	cow_meta_seal_super_blocks(store->meta);
 	mutex_lock(&store->records_lock);
 	cow_meta_acquire(store->meta);
@@ -499,8 +500,24 @@ int cow_super_add_snap(struct cow_store *store, unsigned int number,
 	return r;
 }
 
-static int records_parse(struct cow_store *store, u64 index, u32 block, sector_t sector,
-			 const void *data, char **error)
+static bool records_are_right(struct cow_store *store, u32 block, sector_t sector, void *data)
+{
+	struct cowsnap_block_header *header = data;
+	u32 bytes = cow_meta_block_bytes(store->meta) - sizeof(header->crc);
+	u32 crc = records_crc(store, sector, data);
+
+	if (crc != le32_to_cpu(header->crc)) {
+		if (!cow_crc_mend(data + sizeof(header->crc), bytes, crc, &header->crc))
+			return false;
+		DMWARN_LIMIT("store %pg: one bit of the records at sector %llu was wrong",
+			     store->bdev, (u64)sector);
+	}
+	return le32_to_cpu(header->blocks) == block &&
+	       le64_to_cpu(header->durable) <= COW_EPOCH_MAX;
+}
+
+static int records_parse(struct cow_store *store, u64 index, u32 block, const void *data,
+			 char **error)
 {
 	const struct cowsnap_block_header *header = data;
 	const struct cowsnap_record *record = (const struct cowsnap_record *)(header + 1);
@@ -509,14 +526,6 @@ static int records_parse(struct cow_store *store, u64 index, u32 block, sector_t
 			     block * nr;
 	int r = 0;
 
-	if (le32_to_cpu(header->crc) != records_crc(store, sector, data) ||
-	    le32_to_cpu(header->blocks) != block ||
-	    le64_to_cpu(header->durable) > COW_EPOCH_MAX) {
-		cow_fail(error,
-			 "Store %pg: records of snapshots at sector %llu are damaged: run cowsnap repair",
-			 store->bdev, (u64)sector);
-		return -EINVAL;
-	}
 	store->epoch = max_t(u32, store->epoch, le64_to_cpu(header->durable));
 	store->super_sequence = max_t(u64, store->super_sequence,
 				      le64_to_cpu(header->sequence));
@@ -525,30 +534,58 @@ static int records_parse(struct cow_store *store, u64 index, u32 block, sector_t
 	return r;
 }
 
-int cow_super_read_records(struct cow_store *store, u64 index, u64 place, char **error)
+/* A block that is lost costs the snapshots in it, and no others. */
+static int records_read(struct cow_store *store, u64 index, u32 block, void *data,
+			struct xarray *lost, char **error)
 {
 	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
-	u32 block;
-	void *data;
+	sector_t sector = records_sector(store, records_place(store, index), block);
 	int r;
 
-	data = kmalloc(g->block_bytes, GFP_KERNEL);
-	r = xa_err(xa_store(&store->record_chunks, index, xa_mk_value(place + 1),
-			    GFP_KERNEL));
-	if (!data || r) {
+	r = cow_meta_io(store->bdev, REQ_OP_READ | REQ_META, sector, data, g->block_bytes);
+	if (!r && records_are_right(store, block, sector, data))
+		return records_parse(store, index, block, data, error);
+	DMERR("store %pg: records %llu to %llu, at sector %llu, %s: these snapshots are lost",
+	      store->bdev,
+	      COWSNAP_SUPER_RECORDS + index * records_in_chunk(store) +
+	      block * cowsnap_block_records(g),
+	      COWSNAP_SUPER_RECORDS + index * records_in_chunk(store) +
+	      (block + 1) * cowsnap_block_records(g) - 1,
+	      (u64)sector, r ? "cannot be read" : "are damaged");
+	r = xa_err(xa_store(lost, index * g->chunk_blocks + block, xa_mk_value(0), GFP_KERNEL));
+	if (r)
 		*error = "Out of memory for records of snapshots";
-		r = -ENOMEM;
-	}
-	for (block = 0; block < g->chunk_blocks && !r; block++) {
-		sector_t sector = records_sector(store, place, block);
+	return r;
+}
 
-		r = cow_meta_io(store->bdev, REQ_OP_READ | REQ_META, sector, data, g->block_bytes);
-		if (r)
-			cow_fail(error, "Store %pg: sector %llu cannot be read (error %d)",
-				 store->bdev, (u64)sector, r);
-		else
-			r = records_parse(store, index, block, sector, data, error);
+int cow_super_read_records(struct cow_store *store, u64 index, struct xarray *lost,
+			   char **error)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	void *data = kmalloc(g->block_bytes, GFP_KERNEL);
+	u32 block;
+	int r = 0;
+
+	if (!data) {
+		*error = "Out of memory for records of snapshots";
+		return -ENOMEM;
 	}
+	for (block = 0; block < g->chunk_blocks && !r; block++)
+		r = records_read(store, index, block, data, lost, error);
 	kfree(data);
+	return r;
+}
+
+int cow_super_write_records(struct cow_store *store, u64 number)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	int r;
+
+	mutex_lock(&store->records_lock);
+	cow_meta_acquire(store->meta);
+	r = records_write(store, number / g->chunk_blocks, number % g->chunk_blocks,
+			  REQ_PREFLUSH | REQ_FUA);
+	cow_meta_release(store->meta);
+	mutex_unlock(&store->records_lock);
 	return r;
 }

@@ -442,6 +442,7 @@ struct cow_bio;
 struct cow_pending;
 struct cow_meta;
 struct cow_merge;
+struct cow_loader;
 
 /* In the order in which a snapshot goes through them; see snap_set_state(). */
 enum cow_snap_state {
@@ -551,6 +552,8 @@ struct cow_store {
 	u64 merge_chunk;		/* what is below is merged, durably */
 	u32 damage_epoch;		/* see the format; 0: all tables could be read */
 	u32 damaged_blocks;
+	u32 damage_mark;		/* which */
+	struct cow_loader *loader;	/* what is not settled yet: see cow_load_settle() */
 	struct work_struct extend_work;
 	struct work_struct mark_work;
 	struct work_struct fail_work;
@@ -746,8 +749,8 @@ unsigned int cow_meta_block_bytes(const struct cow_meta *meta);
 /* The uuid, from then on the seed of all checksums. */
 void cow_meta_set_uuid(struct cow_meta *meta, const u8 *uuid);
 const u8 *cow_meta_uuid(const struct cow_meta *meta);
-/* Where loading found the numbers of commits to stand. */
-void cow_meta_set_sequence(struct cow_meta *meta, u64 durable);
+/* Where loading found the numbers of commits to stand: the last one, and D. */
+void cow_meta_set_sequence(struct cow_meta *meta, u64 sequence, u64 durable);
 u64 cow_meta_durable(const struct cow_meta *meta);
 void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out);
 
@@ -790,6 +793,12 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 			u64 chunk);
 int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super);
 /*
+ * While loading, with the metadata acquired: free the slots of @nr chunks, ascending in
+ * @place. Each of their blocks is written once and says of its other slots, and of itself,
+ * what it said before. Not flushed. Returns 0 or a negative errno. May sleep.
+ */
+int cow_meta_free_slots(struct cow_meta *meta, const u64 *place, size_t nr);
+/*
  * Has this table block the right crc, perhaps after turning back one flipped bit?
  * Any context.
  */
@@ -822,8 +831,14 @@ int cow_super_write_all(struct cow_store *store);
 int cow_super_add_record(struct cow_store *store, struct cow_snap *snap);
 /* @snap is gone: its record is free. May sleep, admin held. */
 int cow_super_drop_record(struct cow_store *store, struct cow_snap *snap);
-/* Read chunk @index of records at @place, as loading found it. Words in *@error. */
-int cow_super_read_records(struct cow_store *store, u64 index, u64 place, char **error);
+/*
+ * Read chunk @index of records. Numbers of blocks that are damaged, or cannot be read, go
+ * to @lost. Returns 0, or a negative errno with words in *@error. May sleep.
+ */
+int cow_super_read_records(struct cow_store *store, u64 index, struct xarray *lost,
+			   char **error);
+/* Write block @number of records, counted over all chunks, durably. May sleep. */
+int cow_super_write_records(struct cow_store *store, u64 number);
 /* A snapshot as a record has it. Words in *@error. */
 int cow_super_add_snap(struct cow_store *store, unsigned int number,
 		       const struct cowsnap_record *record, char **error);
@@ -834,21 +849,65 @@ void cow_super_mark_work(struct work_struct *work);
 
 /*
  * ---------------------------------------------------------------------------
- * dm-cowsnap-load.c: opening a store
+ * dm-cowsnap-mend.c: metadata that a disk returns with an error or with a wrong bit
+ * ---------------------------------------------------------------------------
+ */
+
+/*
+ * Read @nr units of @unit_bytes each from @sector on, at once or, if that fails, one by
+ * one. Those that cannot be read are zeroed and have their bits set in @unreadable. May sleep.
+ */
+void cow_read_units(struct block_device *bdev, sector_t sector, void *data,
+		    unsigned int unit_bytes, unsigned int nr, unsigned long *unreadable);
+/*
+ * @data was to have the crc in @stored and has @crc: can one flipped bit explain this? Then it
+ * is turned back, in one or the other. False: no, and nothing has changed. Any context.
+ */
+bool cow_crc_mend(void *data, size_t bytes, u32 crc, __le32 *stored);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-probe.c: what stands at the start of a device
  * ---------------------------------------------------------------------------
  */
 
 enum cow_content {
-	COW_CONTENT_NEW,		/* zeroes at its start */
+	COW_CONTENT_NEW,		/* zeroes */
 	COW_CONTENT_STORE,		/* ours */
-	COW_CONTENT_FOREIGN,		/* somebody's: words in *@error */
+	COW_CONTENT_DM_SNAPSHOT,	/* a store of dm-snapshot */
+	COW_CONTENT_DAMAGED,		/* ours, but no superblock is whole */
+	COW_CONTENT_FOREIGN,		/* something else */
+	COW_CONTENT_UNREADABLE,
+	COW_CONTENT_NO_MEMORY,
 };
 
-/* What stands at the start of @bdev? *@super is filled in for COW_CONTENT_STORE. */
-enum cow_content cow_load_probe(struct block_device *bdev, struct cowsnap_super *super,
-				char **error);
-/* Read it all. store->meta exists. Words in *@error. May sleep. */
+/*
+ * What stands at the start of @bdev? *@super is filled in for COW_CONTENT_STORE; from
+ * COW_CONTENT_DM_SNAPSHOT on there are words in *@error. May sleep.
+ */
+enum cow_content cow_probe(struct block_device *bdev, struct cowsnap_super *super,
+			   char **error);
+
+/*
+ * ---------------------------------------------------------------------------
+ * dm-cowsnap-load.c: opening a store
+ * ---------------------------------------------------------------------------
+ */
+
+/*
+ * Read it all. store->meta exists. Where the origin has a length it is settled as well; else
+ * store->loader keeps what is in doubt. Returns 0, or a negative errno with words in
+ * *@error. May sleep.
+ */
 int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **error);
+/*
+ * Settle what is in doubt, now that the origin can be asked, and have the store say that
+ * nothing is. Returns 0 (also if nothing was left to do) or a negative errno; after
+ * that the store cannot be used until it is opened again. May sleep; nobody uses the store.
+ */
+int cow_load_settle(struct cow_store *store);
+/* Forget what is in doubt, settled or not: the disk still has it. */
+void cow_load_end(struct cow_store *store);
 
 /*
  * ---------------------------------------------------------------------------

@@ -269,7 +269,8 @@ int exceptions_judge(struct store *s)
 u64 exceptions_lost_epoch(const struct store *s)
 {
 	const u16 nonsense = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH;
-	u64 bad = 0, nr;
+	u32 bad = 0, mark = 0;
+	u64 nr;
 	size_t i;
 
 	if (s->blocks < 2 || s->blocks > s->nr_blocks)
@@ -278,10 +279,16 @@ u64 exceptions_lost_epoch(const struct store *s)
 		if (s->entry[i].marks & nonsense && !(s->entry[i].marks & ENTRY_DOUBTED) &&
 		    s->entry[i].kind != COWSNAP_SLOT_RECORDS)
 			return ~0ULL;
-	for (nr = 0; nr < s->nr_read; nr++)
-		bad += s->block[nr].marks & BLOCK_BAD;
-	/* When the kernel knows of it already, what it copied since is safe. */
-	if (bad > le32toh(s->super.damaged_blocks))
-		return ~0ULL;
-	return bad ? le64toh(s->super.damage_epoch) : 0;
+	for (nr = 0; nr < s->nr_read; nr++) {
+		if (!(s->block[nr].marks & BLOCK_BAD))
+			continue;
+		bad++;
+		mark = cowsnap_damage_mark(mark, nr);
+	}
+	if (!bad)
+		return 0;
+	/* When the kernel knows of these already, what it copied since is safe. */
+	if (bad == le32toh(s->super.damaged_blocks) && mark == le32toh(s->super.damage_mark))
+		return le64toh(s->super.damage_epoch);
+	return ~0ULL;
 }

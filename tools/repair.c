@@ -515,6 +515,7 @@ static int write_all(struct repair *p)
 		return -1;
 	s->super.damage_epoch = 0;
 	s->super.damaged_blocks = 0;
+	s->super.damage_mark = 0;
 	return store_write_supers(s);
 }
 

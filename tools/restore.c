@@ -13,6 +13,15 @@
 
 #define SECTOR 512
 
+/* A dump names no features: those of a store follow from what is in it. */
+static void set_features(struct cowsnap_super *super)
+{
+	u64 origin = le64toh(super->origin_sectors), chunk = le32toh(super->chunk_sectors);
+
+	if (origin && chunk && (origin - 1) / chunk >= 1ULL << COWSNAP_CHUNK_BITS)
+		super->incompat |= htole64(COWSNAP_INCOMPAT_WIDE);
+}
+
 static int set_sizes(struct dump *d)
 {
 	struct cowsnap_super *super = &d->s.super;
@@ -20,6 +29,7 @@ static int set_sizes(struct dump *d)
 	memcpy(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
 	super->version = htole32(COWSNAP_FORMAT);
 	super->epoch = htole64(d->s.epoch);
+	set_features(super);
 	if (!super_sane(super) || d->s.epoch > COWSNAP_MAX_EPOCH)
 		return dump_fail(d, "a size or the epoch cannot be");
 	if (store_set_geometry(&d->s))
@@ -317,6 +327,7 @@ int restore_look(const struct dump *d, struct io *io, enum restore_age *age)
 	s.io = io;
 	s.super = d->s.super;
 	s.blocks = d->s.blocks;
+	set_features(&s.super);
 	if (super_sane(&s.super) && !store_set_geometry(&s))
 		*age = age_of_blocks(&s, d->s.sequence);
 	return 0;

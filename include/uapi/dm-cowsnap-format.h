@@ -56,7 +56,8 @@
  *   148      4  copy_around                sequence, epoch), then records
  *   152      8  damage_epoch
  *   160      4  damaged_blocks
- *   164     92  reserved
+ *   164      4  damage_mark
+ *   168     88  reserved
  *   256    256  records 0 to 7
  *
  * Chunks of the store have 36 bits. So have those of the origin, unless the store has the
@@ -70,25 +71,30 @@
  * under way at a time, and each block it writes names its number and the last
  * number known durable. With D the largest number that any block or superblock
  * names durable, a fresh slot in a block of a later commit is believed only if its
- * data has the right crc (or it has no data); everything else is believed, and a
- * mismatch there is damage. A slot of kind private gets no crc: its data is durable
- * before the slot is written, and changes in place.
+ * data has the right crc (or it has no data). If not, and home has data with that crc,
+ * the commit had not ended, since nobody may write home before it has: the slot is void.
+ * Everything else is believed, and a mismatch there is damage. A slot of kind private gets
+ * no crc: its data is durable before the slot is written, and changes in place.
  *
  * "blocks" is how many table blocks, counted over all tables, have been made ready:
  * written empty and flushed before the superblock says so. Slots are only ever put into
  * those; what stands beyond is garbage. A block below it with a wrong crc is
  * damage, unless one flipped bit explains it: then it is read as if that had not been. If
- * not, nobody knows which chunks it spoke of: snapshots up to damage_epoch answer with an
- * error where their version is not known, and copies made from then on carry later
- * epochs, so that they are not taken for what was lost. A snapshot's own version may be
- * among what was lost only if it was ever written to, which its record says beforehand.
+ * not, or if it cannot be read, nobody knows which chunks it spoke of: snapshots up to
+ * damage_epoch answer with an error where their version is not known, and copies made from
+ * then on carry later epochs, so that they are not taken for what was lost. When other blocks
+ * are lost than damage_mark says, damage_epoch becomes the last epoch given out, and the
+ * next one is spent. A snapshot's own version may be among what was lost only if it was
+ * ever written to, which its record says beforehand.
  *
  * Snapshots. A slot (chunk C, epoch E) holds C for all snapshots with an epoch up to
  * E and above the next older slot of C. Deleting a snapshot rewrites its record and
  * nothing else: slots that no live epoch falls on are dead, and their chunks free. The
  * first 8 records stand in the superblock, the others in chunks of their own, each
  * announced by a slot of kind records whose chunk field says which it is: records
- * 8 + chunk * (records in a chunk) and on. Epochs are never given out twice.
+ * 8 + chunk * (records in a chunk) and on. Epochs are never given out twice. A block of records
+ * that is lost costs the snapshots in it: it is written anew, empty, before anything
+ * that only they needed is used again, and the next epoch is later than that of any slot.
  *
  * Beyond one snapshot a store needs 32 bytes for each record after the eighth.
  */
@@ -203,7 +209,8 @@ struct cowsnap_super {
 	__le32 copy_around;	/* KiB */
 	__le64 damage_epoch;	/* snapshots up to here may lack entries, 0: none */
 	__le32 damaged_blocks;	/* table blocks that could not be read then */
-	__u8 reserved[92];
+	__le32 damage_mark;	/* which they were: see cowsnap_damage_mark() */
+	__u8 reserved[88];
 	struct cowsnap_record record[COWSNAP_SUPER_RECORDS];
 };
 
@@ -229,6 +236,16 @@ static_assert(sizeof(struct cowsnap_block_header) == 24, "block header");
 static_assert(sizeof(struct cowsnap_slot) == 14, "slot");
 
 #define COWSNAP_SLOT_FRESH	0x80U
+
+/*
+ * Which table blocks could not be read: from 0, with the number of each of them in turn,
+ * in ascending order.
+ */
+static inline __u32 cowsnap_damage_mark(__u32 mark, __u64 number)
+{
+	mark = (mark ^ ((__u32)number + 1)) * 0x9e3779b1U;
+	return mark ^ mark >> 15;
+}
 
 /*
  * ---------------------------------------------------------------------------

@@ -213,18 +213,21 @@ static void usage(void)
 	       "  --no-discard, --no-running (no writes while a snapshot is made),\n"
 	       "  --no-restart, --no-commit\n"
 	       "  --check TOOL    run \"TOOL check STORE\" on what each cut leaves\n"
+	       "  --again PERCENT of the cuts: another one while the store is opened (%u)\n"
+	       "  --eio PERCENT of the cuts: a copy that was being written cannot be read (%u)\n"
 	       "  --images DIR    keep what the last cut left of origin and store there\n"
 	       "  --writes MEDIUM:SECTOR  only list what was written there\n"
 	       "  --stock         dm-snapshot instead, one snapshot\n"
 	       "  --lie drop|flush|fua  break the devices' promises; losses have to be found\n",
-	       run.set.nr_operations, nr_cuts, max_failures);
+	       run.set.nr_operations, nr_cuts, max_failures, second_cuts, unreadables);
 	exit(2);
 }
 
 enum letters {
 	O_SEED, O_OPS, O_CUTS, O_CUT, O_FAILURES, O_SAVE, O_LOAD, O_DEVICES, O_ORIGIN, O_STORE,
 	O_GROW, O_BLOCK, O_CHUNK, O_THREADS, O_SNAPSHOTS, O_MERGE, O_DROP, O_NO_DISCARD,
-	O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_IMAGES, O_WRITES, O_STOCK, O_LIE,
+	O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_AGAIN, O_EIO, O_IMAGES,
+	O_WRITES, O_STOCK, O_LIE,
 };
 
 static const struct option long_options[] = {
@@ -251,6 +254,8 @@ static const struct option long_options[] = {
 	{ "no-restart", no_argument, NULL, O_NO_RESTART },
 	{ "no-commit", no_argument, NULL, O_NO_COMMIT },
 	{ "check", required_argument, NULL, O_CHECK },
+	{ "again", required_argument, NULL, O_AGAIN },
+	{ "eio", required_argument, NULL, O_EIO },
 	{ "images", required_argument, NULL, O_IMAGES },
 	{ "writes", required_argument, NULL, O_WRITES },
 	{ "stock", no_argument, NULL, O_STOCK },
@@ -299,6 +304,8 @@ static void set_option(int letter)
 	case O_NO_RESTART: set->restarts = 0; break;
 	case O_NO_COMMIT: set->commits = 0; break;
 	case O_CHECK: snprintf(check_tool, sizeof(check_tool), "%s", optarg); break;
+	case O_AGAIN: second_cuts = number; break;
+	case O_EIO: unreadables = number; break;
 	case O_IMAGES: images_directory = optarg; break;
 	case O_WRITES: writes_at = optarg; break;
 	case O_STOCK: set->stock = 1; break;
@@ -345,13 +352,15 @@ int main(int argc, char **argv)
 	}
 	media_init();
 	verify_init();
+	again_init();
 	plan_cuts();
 	print_recording();
 	failures = make_cuts();
 	verify_exit();
+	again_exit();
 	printf("# seed %" PRIu64 ": %u cuts, %u failed; %" PRIu64
-	       " stores checked, %" PRIu64 " times no store yet; recorded in %" PRIu64
+	       " stores checked, %" PRIu64 " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
 	       " ms, cut in %" PRIu64 " ms\n", run.set.seed, nr_cuts, failures, nr_checked,
-	       nr_unborn, recorded - start, now_ms() - recorded);
+	       nr_unborn, nr_unreadable, recorded - start, now_ms() - recorded);
 	return failures ? 1 : 0;
 }

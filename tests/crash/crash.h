@@ -189,6 +189,8 @@ struct loop {
 int dm_make(const char *name, char *path, size_t size, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 int dm_load(const char *name, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* @nr sectors from @bad on give errors; all others are those of @below. */
+int dm_load_bad(const char *name, const char *below, u32 sectors, u32 bad, u32 nr);
 int dm_suspend(const char *name);
 int dm_resume(const char *name);
 int dm_remove(const char *name);
@@ -209,6 +211,25 @@ void record_stop(void);
 void recording_save(const char *path);
 void recording_load(const char *path);
 
+/* The log of a device, entry by entry. */
+struct log_write {
+	u32 flags;		/* enum request_flags */
+	u32 sector;
+	u32 count;
+	const u8 *data;		/* NULL: a discard, or no data at all */
+};
+
+/* Is there an entry at *@at, 0 for the first? Marks are none. */
+bool log_next(const u8 *log, u64 *at, struct log_write *w);
+
+/* again.c: another cut while a store is opened */
+void again_init(void);
+void again_start(const char *device, const char *below, u32 sectors);
+void again_stop(const char *device, const char *below, u32 sectors);
+/* Apply to @image, the store before, what a cut among the writes logged may have left. */
+void again_cut(u8 *image, u64 *random);
+void again_exit(void);
+
 /* workload.c */
 void workload_run(void);
 
@@ -228,6 +249,8 @@ void media_init(void);
 void media_event(u32 event);
 void media_cut(u8 * const maps[2], u64 *random, bool exact);
 void media_print(void);
+/* A sector of a write to @medium at or after @from that was on its way then, or NEVER. */
+u32 media_in_flight(u32 medium, u32 from, u32 event, u64 *random);
 
 /* verify.c: what the devices must hold after a cut */
 struct cut {
@@ -236,9 +259,12 @@ struct cut {
 	bool exact;		/* nothing but what is durable */
 };
 
+/* In percent of the cuts. */
+extern u32 second_cuts, unreadables;
+
 extern char check_tool[256];
 extern const char *images_directory;
-extern u64 nr_checked, nr_unborn;
+extern u64 nr_checked, nr_unborn, nr_unreadable;
 
 void verify_init(void);
 void verify_event(u32 event);

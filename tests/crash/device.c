@@ -75,6 +75,35 @@ int dm_load(const char *name, const char *fmt, ...)
 	return load_table(name, table);
 }
 
+#define TARGET_BYTES	256
+
+static void add_target(struct request_buffer *r, const char *type, u32 from, u32 to,
+		       const char *below)
+{
+	u8 *at = r->bytes + r->head.target_count * TARGET_BYTES;
+	struct dm_target_spec *target = (struct dm_target_spec *)at;
+
+	if (from == to)
+		return;
+	target->sector_start = from;
+	target->length = to - from;
+	target->next = TARGET_BYTES;
+	snprintf(target->target_type, sizeof(target->target_type), "%s", type);
+	if (below)
+		snprintf((char *)(target + 1), TARGET_BYTES - sizeof(*target), "%s %u", below, from);
+	r->head.target_count++;
+}
+
+int dm_load_bad(const char *name, const char *below, u32 sectors, u32 bad, u32 nr)
+{
+	struct request_buffer r = { 0 };
+
+	add_target(&r, "linear", 0, bad, below);
+	add_target(&r, "error", bad, bad + nr, NULL);
+	add_target(&r, "linear", bad + nr, sectors, below);
+	return dm_ioctl(&r, DM_TABLE_LOAD, name, 0);
+}
+
 /* 0, or what it failed with; then there is no such device. */
 int dm_make(const char *name, char *path, size_t size, const char *fmt, ...)
 {

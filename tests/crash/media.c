@@ -272,3 +272,18 @@ void media_print(void)
 			       r->completed);
 	}
 }
+
+u32 media_in_flight(u32 medium, u32 from, u32 event, u64 *random)
+{
+	const struct request *r;
+	u32 i, nr = 0, found = NEVER;
+
+	for (i = 0; i < nr_pending; i++) {
+		r = &run.requests[pending[i]];
+		if (r->medium != medium || r->sector < from || r->completed <= event ||
+		    r->flags & REQUEST_DISCARD || below(random, ++nr))
+			continue;
+		found = r->sector + below(random, r->count);
+	}
+	return found;
+}

@@ -422,43 +422,57 @@ static u64 take_data(const u8 *data, u64 bytes)
 		if (!run.payload)
 			fail("no memory for %" PRIu64 " bytes of log", room);
 	}
-	memcpy(run.payload + at, data, bytes);
+	if (bytes)
+		memcpy(run.payload + at, data, bytes);
 	run.payload_bytes += bytes;
 	return at;
 }
 
-/* Returns the length of the entry and its data in the log. */
-static u64 log_entry(u32 medium, const u8 *at)
+bool log_next(const u8 *log, u64 *at, struct log_write *w)
 {
-	const struct log_entry *entry = (const struct log_entry *)at;
-	u64 data = entry->flags & LOG_DISCARD ? 0 : log_sectors(entry) * SECTOR_BYTES;
-	struct request like = {
-		.medium = medium,
-		.sector = entry->sector * (run.set.block_bytes / SECTOR_BYTES),
-		.count = log_sectors(entry),
-	};
+	const struct log_super *super = (const struct log_super *)log;
+	const struct log_entry *entry;
 
-	if (entry->flags & LOG_FLUSH)
-		like.flags |= REQUEST_FLUSH;
-	if (entry->flags & LOG_FUA)
-		like.flags |= REQUEST_FUA;
-	if (entry->flags & LOG_DISCARD)
-		like.flags |= REQUEST_DISCARD;
-	if (like.count && !(entry->flags & LOG_MARK))
-		match_entry(&like, take_data(at + run.set.block_bytes, data));
-	return run.set.block_bytes + data;
+	if (super->magic != LOG_MAGIC || super->sector_bytes != run.set.block_bytes)
+		fail("there is no log");
+	do {
+		u64 index = *at >> 40, offset = *at & ((1ULL << 40) - 1);
+
+		if (!offset)
+			offset = run.set.block_bytes;
+		if (index == super->nr_entries)
+			return false;
+		entry = (const struct log_entry *)(log + offset);
+		w->sector = entry->sector * (run.set.block_bytes / SECTOR_BYTES);
+		w->count = log_sectors(entry);
+		w->data = NULL;
+		w->flags = (entry->flags & LOG_FLUSH ? REQUEST_FLUSH : 0) |
+			   (entry->flags & LOG_FUA ? REQUEST_FUA : 0) |
+			   (entry->flags & LOG_DISCARD ? REQUEST_DISCARD : 0);
+		offset += run.set.block_bytes;
+		if (!(entry->flags & LOG_DISCARD) && w->count) {
+			w->data = log + offset;
+			offset += (u64)w->count * SECTOR_BYTES;
+		}
+		*at = (index + 1) << 40 | offset;
+	} while (entry->flags & LOG_MARK);
+	return true;
 }
 
 static void log_read(u32 medium)
 {
-	const struct log_super *super = (const struct log_super *)media[medium].log;
-	u64 at = run.set.block_bytes;
-	u64 i;
+	struct log_write w;
+	u64 at = 0;
 
-	if (super->magic != LOG_MAGIC || super->sector_bytes != run.set.block_bytes)
-		fail("there is no log");
-	for (i = 0; i < super->nr_entries; i++)
-		at += log_entry(medium, media[medium].log + at);
+	while (log_next(media[medium].log, &at, &w)) {
+		struct request like = {
+			.medium = medium, .sector = w.sector, .count = w.count, .flags = w.flags,
+		};
+
+		if (w.count)
+			match_entry(&like, take_data(w.data, w.data ?
+						     (u64)w.count * SECTOR_BYTES : 0));
+	}
 }
 
 static void check_all_matched(void)

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "crash.h"
+#include "dm-cowsnap-format.h"
 
 #define READ_SECTORS	2048
 #define AFTER_TAG	MAX_OPS		/* of what is written after the cut */
@@ -43,9 +44,10 @@ struct state {
 	bool active;
 };
 
+u32 second_cuts, unreadables;
 char check_tool[256];
 const char *images_directory;
-u64 nr_checked, nr_unborn;
+u64 nr_checked, nr_unborn, nr_unreadable;
 
 static struct state *states;
 static u32 now;			/* event */
@@ -353,6 +355,11 @@ void verify_init(void)
 		fail("no linear device");
 }
 
+static u8 *store_bytes(void)
+{
+	return maps[run.set.nr_media - 1] + store_offset_bytes();
+}
+
 static void set_store_size(void)
 {
 	if (store_then == store_now)
@@ -639,7 +646,7 @@ static int copy_store(char *path, size_t size)
 	u8 *map;
 	int fd = memory_file("store", (u64)store_now * SECTOR_BYTES, &map);
 
-	memcpy(map, maps[run.set.nr_media - 1] + store_offset_bytes(),
+	memcpy(map, store_bytes(),
 	       (size_t)store_now * SECTOR_BYTES);
 	munmap(map, (size_t)store_now * SECTOR_BYTES);
 	snprintf(path, size, "/proc/%d/fd/%d", getpid(), fd);
@@ -684,6 +691,54 @@ static bool check_store(void)
 	good = run_tool(path);
 	close(fd);
 	return good;
+}
+
+/* ---- a sector that was being written cannot be read ---- */
+
+/*
+ * Is @sector one of a copy that was on its way? Its commit had not ended, so nobody needs it. What
+ * tables, records and writes to a snapshot said there would be lost.
+ */
+static bool sector_is_copy(u32 sector)
+{
+	u32 place = sector / run.set.chunk_sectors, block, index, kind;
+	const struct cowsnap_slot *slots;
+	struct cowsnap_geometry g;
+	struct cowsnap_segment seg;
+
+	if (cowsnap_geometry_init(&g, run.set.block_bytes, run.set.chunk_sectors))
+		return false;
+	cowsnap_get_segment(&g, cowsnap_find_segment(&g, place), &seg);
+	if (place < seg.data)
+		return false;
+	cowsnap_find_slot(&g, &seg, place - seg.data, &block, &index);
+	slots = (const void *)(store_bytes() + cowsnap_block_sector(&g, &seg, block) * SECTOR_BYTES +
+			       cowsnap_area_offset(seg.first_block + block) +
+			       sizeof(struct cowsnap_block_header));
+	kind = slots[index].chunk_high_kind >> 4 & 7;
+	return kind == COWSNAP_SLOT_COPIED || kind == COWSNAP_SLOT_FREE;
+}
+
+/* Until the next cut. */
+static void make_unreadable(void)
+{
+	u32 offset = store_offset_bytes() / SECTOR_BYTES, nr = run.set.block_bytes / SECTOR_BYTES;
+	u32 sector = media_in_flight(run.set.nr_media - 1, offset, cut->event, &random_state);
+
+	if (sector == NEVER)
+		return;
+	sector = (sector - offset) / nr * nr;
+	if (sector + nr >= store_now || !sector_is_copy(sector))
+		return;
+	if (dm_load_bad(store_device, store_loop.path, store_now, sector, nr) ||
+	    dm_suspend(store_device) || dm_resume(store_device))
+		fail("no device with a bad block");
+	nr_unreadable++;
+}
+
+static void make_readable(void)
+{
+	again_stop(store_device, store_loop.path, store_now);
 }
 
 /* ---- after the cut: what was recovered is fit for use ---- */
@@ -761,6 +816,31 @@ static void cut_again(void)
 	}
 }
 
+/* The power goes once more while the store is opened. */
+static bool cut_while_opened(void)
+{
+	u8 *kept[2];
+	bool good;
+	u32 i;
+
+	for (i = 0; i < run.set.nr_media; i++) {
+		kept[i] = aligned(media_bytes[i]);
+		memcpy(kept[i], maps[i], media_bytes[i]);
+	}
+	phase = "after the cut, opened before a second one";
+	again_start(store_device, store_loop.path, store_now);
+	good = activate_all();
+	deactivate();
+	again_stop(store_device, store_loop.path, store_now);
+	for (i = 0; i < run.set.nr_media; i++) {
+		memcpy(maps[i], kept[i], media_bytes[i]);
+		free(kept[i]);
+	}
+	again_cut(store_bytes(), &random_state);
+	phase = "after the cut and a second one while it was opened";
+	return good && check_store();
+}
+
 static bool use_again(void)
 {
 	u32 i, nr = 1 + below(&random_state, 24);
@@ -804,7 +884,7 @@ static void save_images(void)
 	if (!images_directory)
 		return;
 	save_image("origin", maps[0], run.set.origin_sectors);
-	save_image("store", maps[run.set.nr_media - 1] + store_offset_bytes(), store_now);
+	save_image("store", store_bytes(), store_now);
 }
 
 static bool verify_images(void)
@@ -812,6 +892,13 @@ static bool verify_images(void)
 	phase = "after the cut";
 	if (!check_store())
 		return false;
+	if (!merging && !no_store_yet() && chance(&random_state, second_cuts) &&
+	    !cut_while_opened())
+		return false;
+	if (!no_store_yet() && chance(&random_state, unreadables)) {
+		make_unreadable();
+		return activate_all() && compare_all(false);
+	}
 	if (!activate_all() || !compare_all(false))
 		return false;
 	if (run.set.drops || no_store_yet() || chance(&random_state, 80))
@@ -830,6 +917,8 @@ bool verify_cut(const struct cut *c)
 	save_images();
 	good = verify_images();
 	deactivate();
+	if (unreadables)
+		make_readable();
 	return good;
 }
 

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Damaged stores, opened by the kernel: flipped bits give errors or right data, never
-# wrong data; and no forged count, pointer or record brings the kernel to a fall.
+# Damaged stores, opened by the kernel: flipped bits, and sectors that cannot be read, give
+# errors or right data, never wrong data; an unreadable sector costs no store; and no forged
+# count, pointer or record brings the kernel to a fall.
 # COWSNAP_MUTATIONS says how many, COWSNAP_SEED which.
 
 . "$(dirname "$0")/common.sh"
@@ -13,7 +14,7 @@ LOAD=$(dirname "$TOOLS")/fuzz/cowload
 expect_log 'blk_update_request|Buffer I/O error|critical .* error'
 
 [[ -x $LOAD ]] || skip_all "no $LOAD"
-plan 16
+plan 22
 
 make_store()
 {
@@ -39,7 +40,7 @@ make_store()
 # no checksum, so chunk 2 is not compared.
 damaged()
 {
-	local how=$1 block=$2 words=$3 opened refused errors wrong
+	local how=$1 block=$2 words=$3 opened errors wrong
 
 	shift 3
 	read -r opened refused errors wrong < <("$LOAD" --how "$how" --block "$block" \
@@ -51,8 +52,21 @@ damaged()
 	is "$wrong" 0 "$words: no chunk is wrong"
 }
 
+# unreadable BLOCK: one block of the tables after the other, or of the first chunks.
+unreadable()
+{
+	local within=$(($1 == 512 ? 24 * 512 : 8 * 4096)) COUNT SEED=0
+
+	COUNT=$((within / $1))
+	damaged eio "$1" "each block of $1 in turn unreadable" --within "$within"
+	# An `error` target cannot be written either.
+	ok "each block of $1 in turn unreadable: opened, but for superblocks perhaps" \
+		[ "$refused" -le 2 ]
+}
+
 for block in 512 4096; do
 	make_store "$block"
+	unreadable "$block"
 	damaged bits "$block" "bits flipped in tables and superblocks of $block" \
 		--within $((block == 512 ? 8192 : 16384))
 	damaged bits "$block" "bits flipped all over, blocks of $block" --within 400000

@@ -4,7 +4,10 @@
 # Whatever a power cut leaves of origin and store, at any moment: the store opens and is
 # clean, every snapshot made before is as it was, the origin is as a plain disk would be.
 #
-# COWSNAP_CUTS=N: N cuts in all, instead of a few for each point. COWSNAP_SEED repeats
+# So it is when the power goes a second time, while the store is opened, and when a copy that was
+# being written cannot be read afterwards.
+#
+# COWSNAP_CUTS=N: N cuts in all, half of them followed by a second one, instead of a few for each point. COWSNAP_SEED repeats
 # the choices of a run; the recording of one that failed goes to $COWSNAP_OUT.
 
 . "$(dirname "$0")/common.sh"
@@ -19,6 +22,8 @@ scenarios=(
 	"a store that grows|--store 3072 --grow 8192"
 	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 6144"
 	"merges|--merge --devices 2"
+	"two cuts, the second while the store is opened|--again 100 --no-restart"
+	"a copy that was being written cannot be read|--eio 100 --devices 2"
 )
 
 # What takes longer.
@@ -44,7 +49,7 @@ cowcrash()
 		fi
 	done
 	cp -r "$TESTS_DIR/crash" "$TEST_TMP/crash" &&
-		make -C "$TEST_TMP/crash" clean all >&2 && echo "$TEST_TMP/crash/cowcrash"
+		make -C "$TEST_TMP/crash" FORMAT="$TESTS_DIR/../include/uapi" clean all >&2 && echo "$TEST_TMP/crash/cowcrash"
 }
 
 # The command that checks a store, if it runs here: a copy in memory, since starting it
@@ -82,7 +87,7 @@ cut_once()
 
 	shift
 	"$COWCRASH" --ops "$OPS" --cuts "$cuts" --save "$TEST_TMP/recording" \
-		${TOOL:+--check "$TOOL"} ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" \
+		${COWSNAP_CUTS:+--again 50} ${TOOL:+--check "$TOOL"} ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" \
 		>"$TEST_TMP/log" 2>&1 || rc=$?
 	((rc == 0)) || remove_devices
 	return "$rc"

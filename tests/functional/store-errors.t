@@ -12,7 +12,7 @@ MIB=1048576
 len=$((8 * 2048))
 
 exact_copies
-plan 74
+plan 77
 
 good()
 {
@@ -110,13 +110,22 @@ at_load()
 	turn "$(part error 0 8)"
 	not_ok "unreadable start: not opened" snap_up s "$base" /dev/mapper/cow P
 	not_ok "unreadable start: nor by an origin" origin_up o "$base" store /dev/mapper/cow
-	turn "$(part error 1640 8)"
-	not_ok "unreadable table: not opened" snap_up s "$base" /dev/mapper/cow P
 	turn "$(no_writes)"
 	not_ok "refuses writes: not opened" snap_up s "$base" /dev/mapper/cow P
 	turn "$(good)"
 	ok "once it is whole it is opened" tables_up
 	both_are_right "once it is whole"
+	tables_down
+	turn "$(part error 1640 8)"
+	ok "unreadable table: opened" tables_up
+	not_ok "unreadable table: the second has lost chunks" same /dev/mapper/t "$TEST_TMP/old2"
+	turn "$(good)"
+	cp "$TEST_TMP/now" "$TEST_TMP/old3"
+	ok "unreadable table: a new one is made" dm message o 0 create 3
+	put /dev/mapper/o "$TEST_TMP/now" 0 $((2 * MIB))
+	snap_up u "$base" /dev/mapper/cow P 8 id 3
+	ok "unreadable table: the new one is right" same /dev/mapper/u "$TEST_TMP/old3"
+	dmremove u
 	all_down
 }
 

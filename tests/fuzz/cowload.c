@@ -4,7 +4,8 @@
  *
  * The store is a file in memory under a loop device; before each opening it is made
  * whole again and then damaged as the seed says. What a disk does to a store may cost
- * errors, never give wrong data. After forgeries with right checksums only the end
+ * errors, never give wrong data; so may sectors that cannot be read, of which there is one
+ * block at each opening, from the start of the store on. After forgeries with right checksums only the end
  * matters: that there is one, and that the kernel has nothing to complain of.
  */
 #define _GNU_SOURCE
@@ -27,7 +28,7 @@
 #define NR_SNAPSHOTS	2
 
 static const char usage[] =
-	"Usage: cowload --how bits|disk|forge [--seed N] [--count N] [--within BYTES]\n"
+	"Usage: cowload --how bits|disk|forge|eio [--seed N] [--count N] [--within BYTES]\n"
 	"               [--block BYTES] [--private CHUNK] ORIGIN STORE IMAGE1 IMAGE2\n"
 	"Open N damaged copies of the file STORE over the device ORIGIN, compare snapshots\n"
 	"1 and 2 with their images, and print \"opened refused errors wrong\": how many\n"
@@ -93,6 +94,18 @@ static void flip_bits(struct rng *r)
 		medium[rng_below(r, within)] ^= 1 << rng_below(r, 8);
 }
 
+/* What snapshots are made in: the loop device, or what is above it. */
+static char store_path[40];
+
+static void make_unreadable(u64 number)
+{
+	u32 nr = set.block / SECTOR_BYTES;
+
+	if (dm_load_bad("cowload-store", loop.path, store_bytes / SECTOR_BYTES, number * nr, nr) ||
+	    dm_suspend("cowload-store") || dm_resume("cowload-store"))
+		fail("no device with a bad block");
+}
+
 static void damage(u64 seed)
 {
 	struct rng r = { .state = seed };
@@ -100,6 +113,10 @@ static void damage(u64 seed)
 	u64 nr;
 
 	memcpy(medium, whole, store_bytes);
+	if (set.how == 'e') {
+		make_unreadable(seed % (set.within / set.block));
+		return;
+	}
 	if (set.how == 'b') {
 		flip_bits(&r);
 		return;
@@ -138,7 +155,7 @@ static void look_at_snapshot(u64 seed, u32 id)
 	int fd;
 
 	if (dm_make("cowload-snap", path, sizeof(path), "%zu cowsnap %s %s P %u 2 id %u",
-		    image_bytes / SECTOR_BYTES, origin, loop.path, CHUNK_SECTORS, id))
+		    image_bytes / SECTOR_BYTES, origin, store_path, CHUNK_SECTORS, id))
 		return;
 	fd = open_device(path);
 	if (pread(fd, buffer, image_bytes, 0) != (ssize_t)image_bytes ||
@@ -166,7 +183,7 @@ static void try_store(u64 seed)
 
 	damage(seed);
 	if (dm_make("cowload-origin", path, sizeof(path), "%zu cowsnap-origin %s 2 store %s",
-		    image_bytes / SECTOR_BYTES, origin, loop.path)) {
+		    image_bytes / SECTOR_BYTES, origin, store_path)) {
 		refused++;
 		return;
 	}
@@ -187,7 +204,7 @@ static void parse(int argc, char **argv)
 
 		switch (opt) {
 		case 'h':
-			set.how = strchr("bdf", *optarg) ? *optarg : 0;
+			set.how = strchr("bdfe", *optarg) ? *optarg : 0;
 			break;
 		case 's':
 			set.seed = n;
@@ -229,8 +246,14 @@ int main(int argc, char **argv)
 		fail("no memory");
 	file = memory_file("store", store_bytes, &medium);
 	loop_make(&loop, file, 0, store_bytes, set.block);
+	snprintf(store_path, sizeof(store_path), "%s", loop.path);
+	if (set.how == 'e')
+		dm_make("cowload-store", store_path, sizeof(store_path), "%zu linear %s 0",
+			store_bytes / SECTOR_BYTES, loop.path);
 	for (i = 0; i < set.count; i++)
 		try_store(set.seed + i);
+	if (set.how == 'e')
+		dm_remove("cowload-store");
 	loop_free(&loop);
 	printf("%llu %llu %llu %llu\n", (unsigned long long)opened, (unsigned long long)refused,
 	       (unsigned long long)errors, (unsigned long long)wrong);

@@ -20,7 +20,7 @@ struct loader {
 	struct cowsnap_super super;
 	struct cowsnap_geometry geo;
 	u64 chunks, origin_chunks, epoch, durable, last;
-	u64 damaged;
+	u32 damaged, damage_mark;
 	u64 *sequence;		/* of the block of each slot */
 	size_t max_slots, max_snaps;
 };
@@ -220,6 +220,12 @@ static void take_slots(struct loader *l, const u8 *slots, u32 nr, u64 place, u64
 	}
 }
 
+static void lose_block(struct loader *l, u64 number)
+{
+	l->damaged++;
+	l->damage_mark = cowsnap_damage_mark(l->damage_mark, number);
+}
+
 static void load_block(struct loader *l, const struct cowsnap_segment *seg, u32 block)
 {
 	u64 number = seg->first_block + block;
@@ -233,14 +239,14 @@ static void load_block(struct loader *l, const struct cowsnap_segment *seg, u32 
 	if (!nr)
 		return;
 	if (!readable(l, sector * SECTOR + area, len)) {
-		l->damaged++;
+		lose_block(l, number);
 		return;
 	}
 	memcpy(&header, at, sizeof(header));
 	if (le32toh(header.crc) != crc32c(crc32c_seed(l->super.uuid, sector), at + 4, len - 4) ||
 	    le64toh(header.sequence) >> 62 || le64toh(header.durable) >> 62 ||
 	    !block_sane(l, at + sizeof(header), nr, place)) {
-		l->damaged++;
+		lose_block(l, number);
 		return;
 	}
 	if (le64toh(header.durable) > l->durable)
@@ -417,7 +423,8 @@ void kernel_open(const u8 *data, size_t bytes, const u8 *lost, bool highest_only
 	settle(&l);
 	load_snapshots(&l);
 	if (l.damaged)
-		v->lost_epoch = l.damaged == le32toh(l.super.damaged_blocks) ?
+		v->lost_epoch = l.damaged == le32toh(l.super.damaged_blocks) &&
+				l.damage_mark == le32toh(l.super.damage_mark) ?
 				le64toh(l.super.damage_epoch) : l.epoch;
 	if (!v->refused)
 		look_at_data(&l);

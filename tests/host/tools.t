@@ -450,6 +450,13 @@ ok "a dump from standard input" sh -c "$work/tools/cowsnap dump --json $work/who
 	$work/tools/cowsnap restore -i - $work/s"
 ok "  the same" dumps_are_alike "$work/s" "$work/whole"
 
+sed 's/^origin_sectors .*/origin_sectors 35184372088832/' "$work/text" >"$work/wide"
+truncate -s 0 "$work/b" && truncate -s $((16 << 20)) "$work/b"
+ok "a dump of an origin with more than 2^36 chunks" cowsnap restore -i "$work/wide" \
+	--data-from "$work/whole" "$work/b"
+ok "  clean" cowsnap check "$work/b"
+says 'clean, 30 snapshots, 600 chunks' "  nothing is lost"
+
 # ---- in use ---------------------------------------------------------------------------------
 
 # As a mapped device does, and where there is no device mapper.
