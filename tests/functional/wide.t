@@ -11,7 +11,7 @@ PIB=$((1 << 50))
 APART=$((1 << 48))	# 2^36 chunks
 
 exact_copies
-plan 13
+plan 12
 
 # The tool on the store, where one is here.
 checked()
