@@ -652,10 +652,13 @@ static void note_damage(struct cow_loader *l)
 {
 	struct cow_store *store = l->store;
 
-	if (!l->damaged)
+	if (!l->damaged) {
 		store->damage_epoch = 0;
-	else if (l->damaged != store->damaged_blocks || l->damage_mark != store->damage_mark)
+	} else if (l->damaged != store->damaged_blocks || l->damage_mark != store->damage_mark) {
+		/* The slot of a chunk of records may be among what was lost. */
+		store->epoch = max_t(u64, store->epoch, l->epoch);
 		store->damage_epoch = store->epoch++;
+	}
 	store->damaged_blocks = l->damaged;
 	store->damage_mark = l->damage_mark;
 }
