@@ -247,7 +247,12 @@ static bool any_bad(const struct store *s)
 {
 	size_t i;
 	u32 block;
+	u64 nr;
 
+	/* One of a table may have announced records. */
+	for (nr = 0; nr < s->nr_read; nr++)
+		if (s->block[nr].marks & BLOCK_BAD)
+			return true;
 	for (i = 0; i < s->nr_records_chunks; i++)
 		for (block = 0; block < s->geo.chunk_blocks; block++)
 			if (s->records[i].marks[block] & BLOCK_BAD)
