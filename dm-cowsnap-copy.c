@@ -107,9 +107,11 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 		return;
 	}
 	find_zero_chunks(p, job);
-	pending_settle_room(p);
 	if (store->meta && !cow_kind_is_private(p->kind))
 		cow_meta_join(p, job);
+	if (p->again)
+		return;
+	pending_settle_room(p);
 	if (!p->status && !cow_undo_keep(p, job))
 		cow_pending_write(p, job);
 }

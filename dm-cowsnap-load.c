@@ -562,9 +562,12 @@ static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *supe
 		r = records_are_lost(l, super, error);
 	cow_store_sort_snaps(store);
 	/* A merge that is not named has not begun. */
-	list_for_each_entry(snap, &store->snaps, node)
+	list_for_each_entry(snap, &store->snaps, node) {
 		if (snap->state == COW_SNAP_MERGING && snap != store->merging)
 			snap->state = COW_SNAP_LIVE;
+		if (snap->state == COW_SNAP_LIVE && snap->epoch <= store->invalid_epoch)
+			snap->state = store->invalid_state;
+	}
 	return r;
 }
 
@@ -636,6 +639,9 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->damage_epoch = min_t(u64, le64_to_cpu(super->damage_epoch), COW_EPOCH_MAX);
 	store->damaged_blocks = le32_to_cpu(super->damaged_blocks);
 	store->damage_mark = le32_to_cpu(super->damage_mark);
+	store->invalid_epoch = min_t(u64, le64_to_cpu(super->invalid_epoch), COW_EPOCH_MAX);
+	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?
+			       COW_SNAP_OVERFLOWED : COW_SNAP_INVALID;
 	opt->on_full = min_t(u32, le32_to_cpu(super->on_full), COWSNAP_FULL_POLICIES - 1);
 	opt->wait_timeout = clamp_t(u32, le32_to_cpu(super->wait_timeout), 1, 119);
 	opt->throttle = clamp_t(u32, le32_to_cpu(super->throttle), 1, 100);

@@ -498,10 +498,13 @@ static int merge_copy(struct cow_merge *m)
 /* The stretch is at home. Until that is written down nothing may be written there. */
 static int merge_note(struct cow_merge *m)
 {
+	struct cow_change change;
 	int r;
 
-	WRITE_ONCE(m->store->merge_chunk, m->busy_end);
-	r = cow_super_write(m->store, NULL);
+	cow_change_begin(&change, m->store, NULL);
+	change.merge_chunk = m->busy_end;
+	change.either = true;
+	r = cow_change_end(&change);
 	if (r)
 		return r;
 	stretch_open(m, m->busy_end);
@@ -515,27 +518,13 @@ static int merge_note(struct cow_merge *m)
  */
 static int merge_write_merged(struct cow_merge *m)
 {
-	struct cow_store *store = m->store;
-	struct cow_snap *snap = m->snap;
-	struct cow_origin *o = store->origin;
-	int r = 0;
+	struct cow_change change;
 
-	spin_lock(&o->lock);
-	WRITE_ONCE(snap->state, COW_SNAP_MERGED);
-	spin_unlock(&o->lock);
-	/* The record first: with it the superblock's word no longer counts. */
-	if (snap->record >= COWSNAP_SUPER_RECORDS)
-		r = cow_super_write(store, snap);
-	store->merging = NULL;
-	if (!r)
-		r = cow_super_write(store, NULL);
-	if (!r)
-		return 0;
-	store->merging = snap;
-	spin_lock(&o->lock);
-	WRITE_ONCE(snap->state, COW_SNAP_MERGING);
-	spin_unlock(&o->lock);
-	return r;
+	cow_change_begin(&change, m->store, m->snap);
+	change.state = COW_SNAP_MERGED;
+	change.merging = NULL;
+	change.either = true;
+	return cow_change_end(&change);
 }
 
 /* From now on the origin is all at home, and no longer asks where to go. */
@@ -766,29 +755,15 @@ void cow_merge_start(struct cow_merge *m)
 /* From LIVE to MERGING, durably. The origin is frozen. */
 static int merge_write_begun(struct cow_snap *snap)
 {
-	struct cow_store *store = snap->store;
-	enum cow_snap_mark was = snap->mark;
-	int r = 0;
+	struct cow_change change;
 
-	spin_lock(&store->origin->lock);
-	WRITE_ONCE(snap->state, COW_SNAP_MERGING);
-	spin_unlock(&store->origin->lock);
+	cow_change_begin(&change, snap->store, snap);
+	change.state = COW_SNAP_MERGING;
 	/* What is written to the origin from now on may be the snapshot's own. */
-	WRITE_ONCE(snap->mark, COW_MARK_WRITTEN);
-	store->merging = snap;
-	store->merge_chunk = 0;
-	if (snap->record >= COWSNAP_SUPER_RECORDS)
-		r = cow_super_write(store, snap);
-	if (!r)
-		r = cow_super_write(store, NULL);
-	if (!r)
-		return 0;
-	spin_lock(&store->origin->lock);
-	WRITE_ONCE(snap->state, COW_SNAP_LIVE);
-	WRITE_ONCE(snap->mark, was);
-	spin_unlock(&store->origin->lock);
-	store->merging = NULL;
-	return r;
+	change.mark = COW_MARK_WRITTEN;
+	change.merging = snap;
+	change.merge_chunk = 0;
+	return cow_change_end(&change);
 }
 
 /* The disk is told last of what may fail, and nothing that follows can. */

@@ -24,6 +24,9 @@
  *
  * Only the engine's worker joins and commits; whoever else writes metadata acquires it
  * first, which waits for the commit under way and keeps the next from starting.
+ *
+ * Memory. Blocks and bios have reserves. A pending for whose slots there is no block
+ * waits for the commit under way, which frees some; readers do without a block.
  */
 #include <linux/crc32c.h>
 #include <linux/hashtable.h>
@@ -39,6 +42,9 @@
 
 /* Of the last blocks in use it is known which of them are empty nevertheless. */
 #define USED_WINDOW	256U
+
+/* Of these so many are there from the start: more than one pending ever needs. */
+#define RESERVE_BLOCKS	COWSNAP_COMMIT_BLOCKS
 
 /* Blocks read at once when a table is walked through. */
 #define READ_AHEAD	32U
@@ -78,12 +84,15 @@ struct cow_meta {
 	DECLARE_BITMAP(used, USED_WINDOW);	/* and those just below but for these */
 	u64 last_ticket;
 	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* what the commit under way writes */
+	void *scratch;			/* a block of whoever has it acquired */
+	void *read_buffer;		/* a block read, under lock */
 
 	u64 sequence;			/* last commit begun */
 	u64 durable;			/* last commit known durable */
 
 	enum meta_phase phase;		/* by cmpxchg */
 	wait_queue_head_t wait;		/* phase became META_IDLE */
+	atomic_t acquirers;		/* wait for it: no commit starts before they had it */
 	struct list_head work_node;	/* origin->meta_work */
 
 	/* The commit under way. */
@@ -93,6 +102,7 @@ struct cow_meta {
 
 	/* Engine's worker only. */
 	struct list_head members;	/* pendings not durable yet, by ticket */
+	struct list_head retry;		/* those for whose blocks there was no memory */
 	bool failed;
 	struct bio_set bios;
 	struct cow_meta_stats stats;
@@ -225,19 +235,27 @@ static void block_free(struct cow_meta *meta, struct cow_block *b)
 	kfree(b);
 }
 
-/* One to be filled: new while there may be more, else the oldest clean one. */
+/* It holds nothing: the next to be taken. */
+static void block_forget(struct cow_meta *meta, struct cow_block *b)
+{
+	hash_del(&b->hash);
+	list_move(&b->lru, &meta->clean);
+}
+
+/*
+ * One to be filled: one that holds nothing, a new one while there may be more, or the
+ * oldest clean one. NULL: all are in the commit under way or the next, and
+ * there is no memory. When a commit has ended there is one.
+ */
 static struct cow_block *block_take(struct cow_meta *meta)
 {
-	struct cow_block *b;
+	struct cow_block *b = list_first_entry_or_null(&meta->clean, struct cow_block, lru);
+	struct cow_block *more = NULL;
 
-	if (meta->nr_blocks < CACHE_BLOCKS) {
-		b = block_alloc(meta, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
-		if (b)
-			return b;
-	}
-	b = list_first_entry_or_null(&meta->clean, struct cow_block, lru);
-	if (!b)
-		return block_alloc(meta, GFP_NOIO | __GFP_MEMALLOC | __GFP_NOWARN);
+	if (!b || (meta->nr_blocks < CACHE_BLOCKS && hash_hashed(&b->hash)))
+		more = block_alloc(meta, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	if (more || !b)
+		return more;
 	hash_del(&b->hash);
 	list_del_init(&b->lru);
 	return b;
@@ -271,28 +289,41 @@ bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t secto
 	return true;
 }
 
-/* Read up to @nr blocks of the segment from @block on into the cache. */
+/* Blocks of the segment from @block on, as they stand on the disk. */
+static int blocks_read(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
+		       u32 nr, void *buffer)
+{
+	return cow_meta_io(meta->store->bdev, REQ_OP_READ | REQ_META,
+			   cowsnap_block_sector(&meta->geometry, seg, block), buffer,
+			   (size_t)nr * meta->geometry.block_bytes);
+}
+
+/*
+ * Read up to @nr blocks of the segment from @block on into the cache. -ENOMEM: see
+ * block_take().
+ */
 static int block_read(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
 		      u32 nr)
 {
 	u32 bytes = meta->geometry.block_bytes;
-	u8 *buffer = kmalloc_array(nr, bytes, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	u8 *large = nr == 1 ? NULL :
+		    kmalloc_array(nr, bytes, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	u8 *buffer = large ?: meta->read_buffer;
+	struct cow_block *b, *wanted = NULL;
 	u32 i;
 	int r;
 
-	if (!buffer && nr > 1)
-		return block_read(meta, seg, block, 1);
-	if (!buffer)
-		return -ENOMEM;
-	r = cow_meta_io(meta->store->bdev, REQ_OP_READ | REQ_META,
-			cowsnap_block_sector(&meta->geometry, seg, block), buffer,
-			(size_t)nr * bytes);
+	if (!large)
+		nr = 1;
+	r = blocks_read(meta, seg, block, nr, buffer);
 	for (i = 0; i < nr && !r; i++) {
 		u64 number = seg->first_block + block + i;
-		struct cow_block *b;
 
 		if (block_find(meta, number))
 			continue;
+		/* Those ahead must not push out the one that is wanted. */
+		if (wanted && list_first_entry(&meta->clean, struct cow_block, lru) == wanted)
+			break;
 		b = block_take(meta);
 		if (!b) {
 			r = i ? 0 : -ENOMEM;
@@ -302,12 +333,13 @@ static int block_read(struct cow_meta *meta, const struct cowsnap_segment *seg, 
 		block_keep(meta, b, number,
 			   cowsnap_block_sector(&meta->geometry, seg, block + i));
 		if (!cow_meta_mend_block(meta, b->number, b->sector, b->data)) {
-			block_free(meta, b);
+			block_forget(meta, b);
 			r = i ? 0 : -EBADMSG;
 			break;
 		}
+		wanted = wanted ?: b;
 	}
-	kfree(buffer);
+	kfree(large);
 	return r;
 }
 
@@ -477,25 +509,77 @@ static u32 chunk_crc(struct cow_meta *meta, const struct cow_pending *p,
 }
 
 /* Chunk @i of the run: its slot. */
-static int pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
-			     struct cow_job *job, u64 i)
+static void pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
+			      struct cow_job *job, u64 i, struct cow_block *b, u32 index)
 {
 	enum cow_kind kind = p->nr_zero && test_bit(i, p->zero) ? COW_ZERO : p->kind;
-	u8 disk_kind = slot_kinds[kind];
-	struct cow_block *b;
-	u32 index, crc = 0;
-	int r;
+	u32 crc = kind == COW_COPIED ? chunk_crc(meta, p, job, i) : 0;
 
-	r = slot_find(meta, p->place + i, false, &b, &index);
-	if (r)
-		return r;
-	block_dirty(meta, b);
-	if (kind == COW_COPIED)
-		crc = chunk_crc(meta, p, job, i);
-	slot_fill(block_slot(b, index), p->first + i, p->epoch, disk_kind, crc);
+	slot_fill(block_slot(b, index), p->first + i, p->epoch, slot_kinds[kind], crc);
 	if (!cow_kind_is_private(kind))
 		slot_make_fresh(b, index);
-	p->ticket = max(p->ticket, b->ticket);
+}
+
+/*
+ * The block with the slot of chunk @i of the run, dirty, so that it stays in memory; its
+ * slots from *@index on are for that chunk and *@nr - 1 more.
+ */
+static int pending_hold_block(struct cow_meta *meta, struct cow_pending *p, u64 i,
+			      struct cow_block **b, u32 *index, u64 *nr)
+{
+	int r = slot_find(meta, p->place + i, false, b, index);
+
+	if (r)
+		return r;
+	block_dirty(meta, *b);
+	p->ticket = max(p->ticket, (*b)->ticket);
+	*nr = min_t(u64, p->last - p->first + 1 - i,
+		    cowsnap_block_slots(&meta->geometry, (*b)->number) - *index);
+	return 0;
+}
+
+/*
+ * All blocks that the run needs are held before the first slot is filled in: a commit must
+ * not take a part of a run that has not joined.
+ */
+static int pending_fill_slots(struct cow_meta *meta, struct cow_pending *p,
+			      struct cow_job *job)
+{
+	u64 i, j, nr, total = p->last - p->first + 1;
+	struct cow_block *b;
+	u32 index;
+	int r = 0;
+
+	for (i = 0; i < total && !r; i += nr)
+		r = pending_hold_block(meta, p, i, &b, &index, &nr);
+	for (i = 0; i < total && !r; i += nr) {
+		/* One block, as a rule: then it has been found already. */
+		if (nr < total)
+			r = pending_hold_block(meta, p, i, &b, &index, &nr);
+		for (j = 0; j < nr && !r; j++)
+			pending_fill_slot(meta, p, job, i + j, b, index + j);
+	}
+	return r;
+}
+
+/* Straight from the disk, where memory has no room for the block. */
+static int slot_read_past(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot)
+{
+	struct cow_block b = { .data = meta->read_buffer };
+	struct cowsnap_segment seg;
+	u32 block, index;
+	int r = slot_where(meta, place, &seg, &block, &index);
+
+	if (r)
+		return r;
+	b.number = seg.first_block + block;
+	b.sector = cowsnap_block_sector(&meta->geometry, &seg, block);
+	r = blocks_read(meta, &seg, block, 1, b.data);
+	if (r)
+		return r;
+	if (!cow_meta_mend_block(meta, b.number, b.sector, b.data))
+		return -EBADMSG;
+	*slot = *block_slot(&b, index);
 	return 0;
 }
 
@@ -509,6 +593,8 @@ int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *sl
 	r = slot_find(meta, place, true, &b, &index);
 	if (!r)
 		*slot = *block_slot(b, index);
+	else if (r == -ENOMEM)
+		r = slot_read_past(meta, place, slot);
 	mutex_unlock(&meta->lock);
 	return r;
 }
@@ -574,11 +660,16 @@ static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_
 /* Copy the first dirty blocks, sealed, to the buffers of the commit; by number. */
 static unsigned int commit_gather(struct cow_meta *meta, struct cow_block **blocks)
 {
+	bool has_super = false;
 	unsigned int nr = 0, at;
 	struct cow_block *b;
 
 	while (nr < COWSNAP_COMMIT_BLOCKS && !list_empty(&meta->dirty)) {
 		b = list_first_entry(&meta->dirty, struct cow_block, lru);
+		/* Never both superblocks at once: the other one waits for the next commit. */
+		if (b->pinned && has_super)
+			break;
+		has_super |= b->pinned;
 		cow_meta_seal(meta, b->number, b->sector, b->data, meta->sequence,
 			      meta->durable);
 		meta->ticket = b->ticket;
@@ -640,7 +731,10 @@ static void commit_start(struct cow_meta *meta)
 	struct cow_block *blocks[COWSNAP_COMMIT_BLOCKS];
 	unsigned int nr;
 
-	if (list_empty(&meta->members))
+	if (list_empty(&meta->members) && list_empty(&meta->retry))
+		return;
+	/* Else they would wait for a lull: cow_meta_release() calls us again. */
+	if (atomic_read(&meta->acquirers))
 		return;
 	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE)
 		return;
@@ -673,11 +767,29 @@ static void member_leave(struct cow_pending *p)
 	p->joined = false;
 }
 
+/* What found no memory for its blocks: those of the commit are free now. */
+static void retry_join(struct cow_meta *meta)
+{
+	struct cow_pending *p, *next;
+	LIST_HEAD(retry);
+
+	list_splice_init(&meta->retry, &retry);
+	list_for_each_entry_safe(p, next, &retry, member) {
+		list_del_init(&p->member);
+		if (p->again && !meta->failed) {
+			p->again = false;
+			cow_pending_copy_again(p);
+		} else if (!cow_meta_join(p, NULL)) {
+			cow_pending_publish(p);
+		}
+	}
+}
+
 static void commit_fail(struct cow_meta *meta)
 {
 	struct cow_pending *p, *next;
 
-	meta->failed = true;
+	cow_meta_fence(meta);
 	list_for_each_entry_safe(p, next, &meta->members, member) {
 		p->status = p->status ?: meta->status;
 		member_leave(p);
@@ -697,7 +809,9 @@ static void commit_finish(struct cow_meta *meta)
 	if (meta->status) {
 		commit_fail(meta);
 	} else {
-		meta->durable = meta->sequence;
+		WRITE_ONCE(meta->durable, meta->sequence);
+		/* Before the last member may let the store be closed. */
+		cow_super_note(meta->store);
 		while ((p = list_first_entry_or_null(&meta->members, struct cow_pending,
 						     member))) {
 			if (p->ticket > meta->ticket)
@@ -706,6 +820,7 @@ static void commit_finish(struct cow_meta *meta)
 			cow_pending_publish(p);
 		}
 	}
+	retry_join(meta);
 	cow_meta_release(meta);
 }
 
@@ -735,24 +850,27 @@ void cow_meta_work(struct cow_meta *meta)
 bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_meta *meta = p->store->meta;
-	u64 i, nr = p->last - p->first + 1;
 	int r = meta->failed ? -EIO : 0;
 
 	p->ticket = 0;
 	p->data_done = !job;
 	p->in_commit = false;
 	mutex_lock(&meta->lock);
-	for (i = 0; i < nr && !r; i++)
-		r = pending_fill_slot(meta, p, job, i);
+	if (!r)
+		r = pending_fill_slots(meta, p, job);
 	mutex_unlock(&meta->lock);
-	if (r) {
+	if (r == -ENOMEM && job) {
+		p->again = true;
+		return false;
+	}
+	if (r && r != -ENOMEM) {
 		DMERR_LIMIT("store %pg: a table block cannot be %s (%d)", p->store->bdev,
 			    meta->failed ? "written" : "read", r);
 		p->status = errno_to_blk_status(r);
 		return false;
 	}
-	p->joined = true;
-	list_add_tail(&p->member, &meta->members);
+	p->joined = !r;
+	list_add_tail(&p->member, r ? &meta->retry : &meta->members);
 	meta_kick(meta);
 	return true;
 }
@@ -762,6 +880,11 @@ void cow_meta_data_done(struct cow_pending *p)
 	struct cow_meta *meta = p->store->meta;
 
 	p->data_done = true;
+	if (p->again) {
+		list_add_tail(&p->member, &meta->retry);
+		meta_kick(meta);
+		return;
+	}
 	if (p->in_commit) {
 		p->in_commit = false;
 		if (p->status)
@@ -770,7 +893,7 @@ void cow_meta_data_done(struct cow_pending *p)
 	} else if (p->status && p->joined) {
 		/* Its slots may be on disk soon, or are: they must not be believed. */
 		member_leave(p);
-		meta->failed = true;
+		cow_meta_fence(meta);
 	}
 	if (!p->joined)
 		cow_pending_publish(p);
@@ -780,7 +903,9 @@ void cow_meta_data_done(struct cow_pending *p)
 
 void cow_meta_acquire(struct cow_meta *meta)
 {
+	atomic_inc(&meta->acquirers);
 	wait_event(meta->wait, cmpxchg(&meta->phase, META_IDLE, META_ACQUIRED) == META_IDLE);
+	atomic_dec(&meta->acquirers);
 }
 
 void cow_meta_release(struct cow_meta *meta)
@@ -791,21 +916,39 @@ void cow_meta_release(struct cow_meta *meta)
 	meta_kick(meta);
 }
 
-/* Dirty blocks may be written before their commit: then they say so. */
-static int block_write_now(struct cow_meta *meta, struct cow_block *b)
+void *cow_meta_scratch(struct cow_meta *meta)
 {
-	u64 sequence = meta->sequence + !!b->ticket;
+	return meta->scratch;
+}
 
+void cow_meta_fence(struct cow_meta *meta)
+{
+	WRITE_ONCE(meta->failed, true);
+}
+
+bool cow_meta_is_fenced(const struct cow_meta *meta)
+{
+	return READ_ONCE(meta->failed);
+}
+
+/*
+ * Write @data as what @b will be. Dirty blocks may be written before their commit:
+ * then they say so.
+ */
+static int block_write_now(struct cow_meta *meta, struct cow_block *b, void *data)
+{
 	if (b->ticket)
-		cow_meta_seal(meta, b->number, b->sector, b->data, sequence, meta->durable);
+		cow_meta_seal(meta, b->number, b->sector, data, meta->sequence + 1,
+			      meta->durable);
 	return cow_meta_io(meta->store->bdev,
 			   REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_PREFLUSH | REQ_FUA,
-			   b->sector, b->data, meta->geometry.block_bytes);
+			   b->sector, data, meta->geometry.block_bytes);
 }
 
 int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
 			u64 chunk)
 {
+	struct cowsnap_slot *slot, old;
 	struct cow_block *b;
 	u32 index;
 	int r;
@@ -814,8 +957,12 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 	r = slot_find(meta, place, false, &b, &index);
 	if (!r) {
 		block_dirty(meta, b);
-		slot_fill(block_slot(b, index), chunk, 0, kind, 0);
-		r = block_write_now(meta, b);
+		slot = block_slot(b, index);
+		old = *slot;
+		slot_fill(slot, chunk, 0, kind, 0);
+		r = block_write_now(meta, b, b->data);
+		if (r)
+			*slot = old;
 	}
 	mutex_unlock(&meta->lock);
 	return r;
@@ -884,25 +1031,49 @@ void cow_meta_seal_super_blocks(struct cow_meta *meta)
 	mutex_unlock(&meta->lock);
 }
 
+/* @super as the copy that stands in front of block @b, in @data. */
+static void super_put(struct cow_meta *meta, struct cow_block *b,
+		      const struct cowsnap_super *super, void *data)
+{
+	struct cowsnap_super *copy = data;
+
+	*copy = *super;
+	copy->crc = 0;
+	copy->crc = cpu_to_le32(crc32c(cow_meta_seed(meta, b->sector), copy, sizeof(*copy)));
+}
+
+static int super_write_copy(struct cow_meta *meta, u64 number,
+			    const struct cowsnap_super *super)
+{
+	struct cow_block *b = block_find(meta, number);
+	int r;
+
+	memcpy(meta->scratch, b->data, meta->geometry.block_bytes);
+	super_put(meta, b, super, meta->scratch);
+	r = block_write_now(meta, b, meta->scratch);
+	if (r)
+		DMERR_LIMIT("store %pg: the superblock at sector %llu cannot be written (%d)",
+			    meta->store->bdev, (u64)b->sector, r);
+	return r;
+}
+
 int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super)
 {
 	u64 number;
-	int r = 0;
+	int r[2];
 
 	/* One after the other: whatever happens to one, the other is whole. */
 	mutex_lock(&meta->lock);
-	for (number = 0; number < 2 && !r; number++) {
+	for (number = 0; number < 2; number++)
+		r[number] = super_write_copy(meta, number, super);
+	/* What is not on the disk is not written by a later commit either. */
+	for (number = 0; number < 2 && (!r[0] || !r[1]); number++) {
 		struct cow_block *b = block_find(meta, number);
-		struct cowsnap_super *copy = (struct cowsnap_super *)b->data;
 
-		*copy = *super;
-		copy->crc = 0;
-		copy->crc = cpu_to_le32(crc32c(cow_meta_seed(meta, b->sector), copy,
-					       sizeof(*copy)));
-		r = block_write_now(meta, b);
+		super_put(meta, b, super, b->data);
 	}
 	mutex_unlock(&meta->lock);
-	return r;
+	return r[0] && r[1] ? r[0] : 0;
 }
 
 /* -------------------------------------------------------------- set up, down */
@@ -963,10 +1134,28 @@ static bool pin_super_blocks(struct cow_meta *meta)
 	return true;
 }
 
-static bool alloc_out_buffers(struct cow_meta *meta)
+static bool reserve_blocks(struct cow_meta *meta)
 {
 	unsigned int i;
 
+	for (i = 0; i < RESERVE_BLOCKS; i++) {
+		struct cow_block *b = block_alloc(meta, GFP_KERNEL);
+
+		if (!b)
+			return false;
+		list_add(&b->lru, &meta->clean);
+	}
+	return true;
+}
+
+static bool alloc_buffers(struct cow_meta *meta)
+{
+	unsigned int i;
+
+	meta->scratch = kmalloc(meta->geometry.block_bytes, GFP_KERNEL);
+	meta->read_buffer = kmalloc(meta->geometry.block_bytes, GFP_KERNEL);
+	if (!meta->scratch || !meta->read_buffer)
+		return false;
 	for (i = 0; i < COWSNAP_COMMIT_BLOCKS; i++) {
 		meta->out[i] = kmalloc(meta->geometry.block_bytes, GFP_KERNEL);
 		if (!meta->out[i])
@@ -991,10 +1180,11 @@ struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_byt
 	INIT_LIST_HEAD(&meta->writing);
 	INIT_LIST_HEAD(&meta->work_node);
 	INIT_LIST_HEAD(&meta->members);
+	INIT_LIST_HEAD(&meta->retry);
 	init_waitqueue_head(&meta->wait);
 	if (cowsnap_geometry_init(&meta->geometry, block_bytes, store->chunk_sectors) ||
 	    bioset_init(&meta->bios, 16, 0, BIOSET_NEED_BVECS) ||
-	    !pin_super_blocks(meta) || !alloc_out_buffers(meta)) {
+	    !pin_super_blocks(meta) || !reserve_blocks(meta) || !alloc_buffers(meta)) {
 		cow_meta_destroy(meta);
 		return NULL;
 	}
@@ -1003,14 +1193,18 @@ struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_byt
 
 void cow_meta_destroy(struct cow_meta *meta)
 {
+	struct cow_block *b, *more;
 	struct hlist_node *next;
-	struct cow_block *b;
 	unsigned int i, bucket;
 
 	hash_for_each_safe(meta->hash, bucket, next, b, hash)
 		block_free(meta, b);
+	list_for_each_entry_safe(b, more, &meta->clean, lru)
+		block_free(meta, b);
 	for (i = 0; i < COWSNAP_COMMIT_BLOCKS; i++)
 		kfree(meta->out[i]);
+	kfree(meta->scratch);
+	kfree(meta->read_buffer);
 	bioset_exit(&meta->bios);
 	kvfree(meta);
 }

@@ -175,6 +175,18 @@ void cow_pending_need(struct cow_pending *p)
 		cow_engine_need(p->store->origin->engine, &leader->job);
 }
 
+void cow_pending_copy_again(struct cow_pending *p)
+{
+	struct block_device *bdev = p->store->origin->bdev;
+	sector_t start = cow_pending_sector(p), end = cow_pending_end_sector(p);
+	sector_t nr_sectors = min(end, bdev_nr_sectors(bdev)) - start;
+
+	/* Perhaps it was copied with others before. */
+	p->offset_sectors = 0;
+	list_add_tail(&p->node, &p->sharers);
+	cow_pending_copy(p, bdev, start, nr_sectors, end - start - nr_sectors);
+}
+
 /* What did not get into the map needs no room. */
 static void pending_free_room(struct cow_pending *p)
 {

@@ -194,8 +194,7 @@ void cow_store_unblock(struct cow_store *store)
 
 /* ------------------------------------------------------------ the one funnel */
 
-/* All changes of a snapshot's state. origin->lock held. */
-static void snap_set_state(struct cow_snap *snap, enum cow_snap_state state)
+void cow_snap_set_state(struct cow_snap *snap, enum cow_snap_state state)
 {
 	lockdep_assert_held(&snap->store->origin->lock);
 	WRITE_ONCE(snap->state, state);
@@ -214,7 +213,7 @@ static void store_let_go(struct cow_store *store, enum cow_snap_state state)
 	/* First the state, so that reads that writes no longer wait for see it. */
 	list_for_each_entry(snap, &store->snaps, node)
 		if (snap->state == COW_SNAP_LIVE)
-			snap_set_state(snap, state);
+			cow_snap_set_state(snap, state);
 	old = rcu_replace_pointer(store->live, NULL,
 				  lockdep_is_held(&store->origin->lock));
 	if (old)
@@ -248,19 +247,15 @@ void cow_store_invalidate(struct cow_store *store, enum cow_snap_state state,
 	spin_unlock(&store->origin->lock);
 }
 
-/* Tell the disk, then let go what waits. */
+/* Tell the disk, let go what waits, and only then go through the records. */
 static void store_fail_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, fail_work);
-	int r = store->super_sequence ? cow_super_write_all(store) : 0;
 
-	if (r)
-		DMERR_LIMIT("store %pg: does not take the mark that its snapshots are invalid (%d)",
-			    store->bdev, r);
-	spin_lock(&store->origin->lock);
-	store->unmarked = r;
-	store_let_go(store, store->fail_state);
-	spin_unlock(&store->origin->lock);
+	cow_super_invalidate(store, store->fail_state, store_let_go);
+	if (cow_super_settle(store))
+		DMWARN_LIMIT("store %pg: some records cannot be written: a superblock overrules",
+			     store->bdev);
 }
 
 static void store_event_work(struct work_struct *work)
@@ -549,16 +544,16 @@ free:
 static bool drop_one(struct cow_store *store)
 {
 	struct cow_snap *victim = find_victim(store);
+	struct cow_change change;
 	struct cow_live *live;
 
 	if (!victim)
 		return false;
 	DMWARN("store %pg is full: snapshot %u of %pg is dropped to make room",
 	       store->bdev, victim->id, store->origin->bdev);
-	spin_lock(&store->origin->lock);
-	snap_set_state(victim, COW_SNAP_DROPPED);
-	spin_unlock(&store->origin->lock);
-	if (cow_super_write(store, victim))
+	cow_change_begin(&change, store, victim);
+	change.state = COW_SNAP_DROPPED;
+	if (cow_change_end(&change))
 		return false;
 	/* Its own writes under way end before what they write to is given to others. */
 	if (cow_origin_freeze(store->origin))
@@ -615,12 +610,9 @@ static void snap_go_live(struct cow_snap *snap, sector_t nr_sectors,
 	struct cow_origin *origin = store->origin;
 
 	spin_lock(&origin->lock);
-	if (snap->state == COW_SNAP_LOADED)
-		snap_set_state(snap, COW_SNAP_LIVE);
 	/* A new one is the newest. */
 	if (snap->epoch == store->epoch)
 		list_move_tail(&snap->node, &store->snaps);
-	snap->nr_sectors = nr_sectors;
 	if (store->protect_sectors < nr_sectors)
 		WRITE_ONCE(store->protect_sectors, nr_sectors);
 	live_replace(store, live);
@@ -629,43 +621,37 @@ static void snap_go_live(struct cow_snap *snap, sector_t nr_sectors,
 	spin_unlock(&origin->lock);
 }
 
+/* No record may be longer than its origin: that is said first. */
+static int origin_record(struct cow_store *store, sector_t nr_sectors)
+{
+	struct cow_change change;
+
+	cow_change_begin(&change, store, NULL);
+	change.origin_sectors = max(change.origin_sectors, nr_sectors);
+	change.either = true;
+	return cow_change_end(&change);
+}
+
 /* Frozen: give @snap an epoch and a record, or its new length. */
 static int snap_record(struct cow_snap *snap, sector_t nr_sectors)
 {
 	struct cow_store *store = snap->store;
-	enum cow_snap_state was = snap->state;
-	sector_t length = snap->nr_sectors;
-	u32 epoch = snap->epoch;
-	int r;
+	struct cow_change change;
+	int r = 0;
 
-	if (was == COW_SNAP_LOADED) {
-		snap->epoch = ++store->epoch;
-		snap->time = ktime_get_real_seconds();
+	if (store->meta && nr_sectors > store->origin_sectors)
+		r = origin_record(store, nr_sectors);
+	if (r)
+		return r;
+	cow_change_begin(&change, store, snap);
+	if (change.state == COW_SNAP_LOADED) {
+		/* An epoch is spent even if this fails. */
+		change.epoch = ++store->epoch;
+		change.time = ktime_get_real_seconds();
+		change.state = COW_SNAP_LIVE;
 	}
-	snap->nr_sectors = nr_sectors;
-	if (!store->meta)
-		return 0;
-	spin_lock(&store->origin->lock);
-	snap_set_state(snap, COW_SNAP_LIVE);
-	spin_unlock(&store->origin->lock);
-	r = 0;
-	if (nr_sectors > store->origin_sectors) {
-		/* No record may be longer than its origin: that is said first. */
-		store->origin_sectors = nr_sectors;
-		if (snap->record >= COWSNAP_SUPER_RECORDS)
-			r = cow_super_write(store, NULL);
-	}
-	if (!r)
-		r = cow_super_write(store, snap);
-	if (!r)
-		return 0;
-	/* The epoch is spent: the disk may have it or not. */
-	spin_lock(&store->origin->lock);
-	snap_set_state(snap, was);
-	spin_unlock(&store->origin->lock);
-	snap->nr_sectors = length;
-	snap->epoch = epoch;
-	return r;
+	change.nr_sectors = nr_sectors;
+	return cow_change_end(&change);
 }
 
 static bool snap_is_up_to_date(const struct cow_snap *snap, sector_t nr_sectors)
@@ -699,6 +685,11 @@ static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
 		DMERR("store %pg: %u snapshots have been made in it: make a new one",
 		      store->bdev, COW_EPOCH_MAX);
 		return -EOVERFLOW;
+	}
+	if (store->meta && cow_meta_is_fenced(store->meta)) {
+		DMERR("store %pg: it could not be written: remove its tables and load them again",
+		      store->bdev);
+		return -EIO;
 	}
 	live = live_alloc(store);
 	if (!live)
@@ -764,7 +755,7 @@ static int store_make_ready(struct cow_store *store)
 		r = store_reserve_undo(store, store->options.undo_buffer);
 	if (r)
 		return r;
-	if (store->meta && !store->super_sequence)
+	if (store->meta && !cow_store_is_formatted(store))
 		r = cow_super_format(store);
 	if (!r)
 		r = cow_origin_freeze(o);
@@ -965,32 +956,43 @@ static int store_set_undo(struct cow_store *store, unsigned int kib)
 	return r;
 }
 
-int cow_store_set_options(struct cow_store *store, const struct cow_options *given)
+/* What is given of @given. */
+static void options_merge(struct cow_options *opt, const struct cow_options *given)
 {
-	struct cow_options *opt = &store->options;
-	int r = 0;
-
-	if (given->undo_buffer)
-		r = store_set_undo(store, given->undo_buffer - 1);
-	if (r)
-		return r;
-	spin_lock(&store->origin->lock);
 	if (given->on_full)
 		opt->on_full = given->on_full - 1;
 	if (given->wait_timeout)
 		opt->wait_timeout = given->wait_timeout;
 	if (given->throttle)
 		opt->throttle = given->throttle;
-	if (given->copy_around) {
+	if (given->copy_around)
 		opt->copy_around = cow_around_size(given->copy_around - 1);
-		cow_around_limit(store->origin);
-	}
-	if (given->copy_ahead) {
+	if (given->copy_ahead)
 		opt->copy_ahead = given->copy_ahead - 1;
-		cow_ahead_limit(store->origin);
-	}
-	if (given->low_water) {
+	if (given->low_water)
 		opt->low_water = given->low_water;
+}
+
+int cow_store_set_options(struct cow_store *store, const struct cow_options *given)
+{
+	struct cow_change change;
+	int r = 0;
+
+	if (given->undo_buffer)
+		r = store_set_undo(store, given->undo_buffer - 1);
+	if (r)
+		return r;
+	cow_change_begin(&change, store, NULL);
+	options_merge(&change.options, given);
+	/* Whichever a crash leaves, somebody has asked for it. */
+	change.either = true;
+	r = cow_change_end(&change);
+	if (r)
+		return r;
+	spin_lock(&store->origin->lock);
+	cow_around_limit(store->origin);
+	cow_ahead_limit(store->origin);
+	if (given->low_water) {
 		store->below_water = true;
 		watch_low_water(store);
 	}
@@ -999,9 +1001,7 @@ int cow_store_set_options(struct cow_store *store, const struct cow_options *giv
 		cow_engine_set_throttle(store->origin->engine, given->throttle);
 		cow_merge_hurry(store->origin);
 	}
-	if (store->meta && store->super_sequence && store->writable)
-		r = cow_super_write(store, NULL);
-	return r;
+	return 0;
 }
 
 /* -------------------------------------------------------------- set up, down */
@@ -1020,6 +1020,7 @@ void cow_snaps_exit(struct cow_store *store)
 	flush_work(&store->fail_work);
 	cancel_work_sync(&store->extend_work);
 	cancel_work_sync(&store->mark_work);
+	cancel_delayed_work_sync(&store->note_work);
 	cancel_delayed_work_sync(&store->full_work);
 	cancel_work_sync(&store->reclaim_work);
 	cancel_work_sync(&store->event_work);

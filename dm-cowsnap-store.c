@@ -121,6 +121,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	cow_snaps_init(store);
 	INIT_WORK(&store->extend_work, cow_super_extend_work);
 	INIT_WORK(&store->mark_work, cow_super_mark_work);
+	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
 	INIT_WORK(&store->check_work, cow_verify_work);
 	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
 	cow_map_init(&store->map);
@@ -376,11 +377,13 @@ static bool store_unhook(struct cow_store *store)
 /* The last words of a persistent store: where its commits stand. */
 static int store_checkpoint(struct cow_store *store)
 {
-	int r = 0;
+	int r;
 
-	if (!store->meta || !store->writable || !store->super_sequence)
+	if (!cow_store_is_formatted(store) || !store->writable)
 		return 0;
-	r = store->unmarked ? cow_super_write_all(store) : cow_super_write(store, NULL);
+	r = cow_super_write(store, NULL);
+	if (!r)
+		cow_super_settle(store);
 	if (r)
 		DMERR("store %pg: cannot be closed properly (%d)%s", store->bdev, r,
 		      store->unmarked ?
@@ -472,7 +475,7 @@ int cow_store_meet_origin(struct cow_store *store)
 		DMERR("%s", error);
 		return -EINVAL;
 	}
-	if (!store->meta || !store->super_sequence) {
+	if (!cow_store_is_formatted(store)) {
 		store->origin_sectors = bdev_nr_sectors(o->bdev);
 		store->options.copy_around = cow_around_default(o->bdev);
 	} else if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {

@@ -444,7 +444,7 @@ struct cow_meta;
 struct cow_merge;
 struct cow_loader;
 
-/* In the order in which a snapshot goes through them; see snap_set_state(). */
+/* In the order in which a snapshot goes through them; see cow_snap_set_state(). */
 enum cow_snap_state {
 	COW_SNAP_LOADED,	/* a table names it, none has been resumed yet */
 	COW_SNAP_LIVE,
@@ -544,7 +544,9 @@ struct cow_store {
 	struct mutex records_lock;	/* superblocks and records on disk */
 	struct xarray records;		/* number of a record -> struct cow_snap */
 	struct xarray record_chunks;	/* number of a chunk of records -> place + 1 */
-	u64 super_sequence;
+	u64 super_sequence;		/* of the last superblock or record written */
+	u32 invalid_epoch;		/* records up to it may not say so; 0: they do */
+	enum cow_snap_state invalid_state;	/* what they should say */
 	sector_t origin_sectors;	/* as the superblock has it */
 	struct cow_snap *merging;
 	struct cow_merge *merge;	/* at work on it */
@@ -556,6 +558,9 @@ struct cow_store {
 	struct cow_loader *loader;	/* what is not settled yet: see cow_load_settle() */
 	struct work_struct extend_work;
 	struct work_struct mark_work;
+	struct delayed_work note_work;	/* see cow_super_note() */
+	u64 said_durable;		/* what the superblock says; records_lock */
+	u64 noted_durable;		/* what it was a second ago; note_work */
 	struct work_struct fail_work;
 	struct list_head checks;	/* reads to be verified; origin->end_lock */
 	struct work_struct check_work;
@@ -624,6 +629,14 @@ struct cow_snap *cow_snap_find(struct cow_store *store, unsigned int id);
  */
 struct cow_snap *cow_snap_add(struct cow_store *store, unsigned int id,
 			      enum cow_snap_state state);
+/* Is it persistent, and has it got superblocks yet? Any context. */
+static inline bool cow_store_is_formatted(const struct cow_store *store)
+{
+	return store->meta && READ_ONCE(store->space.blocks);
+}
+
+/* The one place where a snapshot's state changes. origin->lock held. */
+void cow_snap_set_state(struct cow_snap *snap, enum cow_snap_state state);
 /* Protect what is in the store from now on. Context: may sleep. */
 int cow_store_activate(struct cow_store *store);
 /*
@@ -770,7 +783,10 @@ void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, voi
 /*
  * Enter what @pending will be into the tables and have it committed together with
  * its data; it is published when both are durable. @job has the data (NULL: it is
- * durable already). On failure pending->status is set and the caller goes on.
+ * durable already). False: on failure pending->status is set and the caller goes on;
+ * without memory for table blocks (with @job alone) pending->again is set, and what
+ * @job has read is not to be written: cow_meta_data_done() has it copied again
+ * when there is memory. Without @job, joining itself is tried again.
  * Engine's worker.
  */
 bool cow_meta_join(struct cow_pending *pending, struct cow_job *job);
@@ -785,13 +801,23 @@ void cow_meta_work(struct cow_meta *meta);
 /* Nothing but the caller writes metadata until cow_meta_release(). May sleep. */
 void cow_meta_acquire(struct cow_meta *meta);
 void cow_meta_release(struct cow_meta *meta);
+/* The metadata acquired: memory for one block, the caller's until the release. */
+void *cow_meta_scratch(struct cow_meta *meta);
 /*
- * With the metadata acquired: write a slot of kind @kind, or (@place 0) both
- * superblocks, now and durably. May sleep.
+ * With the metadata acquired: write the slot of @place now and durably. On failure memory
+ * has the old one, and the disk may have either. May sleep.
  */
 int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
 			u64 chunk);
+/*
+ * With the metadata acquired: write both superblocks, one after the other. 0 if at least one
+ * of them is durable; else the disk may have either, and later commits write the
+ * old one. Changes the scratch. May sleep.
+ */
 int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super);
+/* Commit nothing more. Any context. */
+void cow_meta_fence(struct cow_meta *meta);
+bool cow_meta_is_fenced(const struct cow_meta *meta);
 /*
  * While loading, with the metadata acquired: free the slots of @nr chunks, ascending in
  * @place. Each of their blocks is written once and says of its other slots, and of itself,
@@ -823,10 +849,88 @@ blk_opf_t cow_meta_fua(const struct cow_meta *meta);
 
 /* Make a new store on a device of zeroes. May sleep. */
 int cow_super_format(struct cow_store *store);
-/* Write superblocks (and @snap's record, if it is not in there). May sleep. */
+
+/*
+ * A change of what a store says of itself: of its superblocks and, where @snap is not
+ * NULL, of the record of one snapshot.
+ *
+ *	struct cow_change change;
+ *
+ *	cow_change_begin(&change, store, snap);
+ *	change.state = COW_SNAP_MERGING;
+ *	change.merging = snap;
+ *	change.merge_chunk = 0;
+ *	r = cow_change_end(&change);
+ *
+ * cow_change_begin() fills in what memory says and keeps all others from writing
+ * metadata. cow_change_end() writes the values that the caller has put there, durably,
+ * and lets the others go on. Memory follows only when the disk has it:
+ *
+ *   0      the disk has the new values, and then memory got them: snap->state (through
+ *          cow_snap_set_state()), ->mark, ->epoch, ->nr_sectors, ->time, store->merging,
+ *          ->merge_chunk, ->origin_sectors, ->options, ->space.blocks. The caller sets
+ *          none of these himself.
+ *   -errno memory has the old values, and they have been written once more over what may
+ *          have got to the disk. If that failed, too, nobody knows what the disk says.
+ *          Then the store is fenced: its live snapshots become invalid, and it commits
+ *          nothing more until it is opened again. A caller for whom the old and the new
+ *          values are equally true as long as he keeps still sets ->either: the store is
+ *          not fenced, and he tries again, or lives with either.
+ *
+ * A superblock counts as written when one of its two copies is: the other one has a lower
+ * sequence. A record beyond the first COWSNAP_SUPER_RECORDS stands in a block of its own,
+ * which is written before the superblocks if both change. A crash between the two leaves
+ * the new record and the old superblock: a record "merging" that no superblock names
+ * counts as live, a record "merged" counts whatever the superblock says. A change that
+ * needs the other order is made in two. Of a store without metadata, or not formatted
+ * yet, only memory changes.
+ *
+ * Context: may sleep. Between the two: no other function that writes metadata. Neither
+ * origin->lock nor registry_mutex is needed, and no change is made under meta->lock.
+ */
+struct cow_change {
+	struct cow_store *store;
+	struct cow_snap *snap;
+	/* Its record. */
+	enum cow_snap_state state;
+	enum cow_snap_mark mark;	/* only goes up */
+	u32 epoch;
+	sector_t nr_sectors;
+	u64 time;
+	bool drop;			/* it becomes free */
+	/* The superblock. */
+	struct cow_snap *merging;
+	u64 merge_chunk;
+	sector_t origin_sectors;
+	u32 blocks;
+	struct cow_options options;
+	u32 invalid_epoch;
+
+	bool either;			/* see above */
+	enum cow_snap_state was;	/* ->state as memory had it; not the caller's */
+};
+
+void cow_change_begin(struct cow_change *change, struct cow_store *store,
+		      struct cow_snap *snap);
+int cow_change_end(struct cow_change *change);
+
+/*
+ * Write the superblocks (or the block of @snap's record, if it is not in there) as memory
+ * has it. May sleep.
+ */
 int cow_super_write(struct cow_store *store, struct cow_snap *snap);
-/* The same for every snapshot. May sleep. */
-int cow_super_write_all(struct cow_store *store);
+/*
+ * Tell the disk that all live snapshots have become @state: one write, whatever becomes of
+ * records in blocks of their own. Then, whether it could be told or not, @let_go is called with
+ * origin->lock held, before anybody else can write metadata. May sleep.
+ */
+void cow_super_invalidate(struct cow_store *store, enum cow_snap_state state,
+			  void (*let_go)(struct cow_store *store, enum cow_snap_state state));
+/*
+ * Write the records that a superblock still has to overrule since cow_super_invalidate().
+ * The first error, after all have been tried. May sleep.
+ */
+int cow_super_settle(struct cow_store *store);
 /* Find a place for a record, in a new chunk if need be. May sleep, admin held. */
 int cow_super_add_record(struct cow_store *store, struct cow_snap *snap);
 /* @snap is gone: its record is free. May sleep, admin held. */
@@ -844,6 +948,12 @@ int cow_super_add_snap(struct cow_store *store, unsigned int number,
 		       const struct cowsnap_record *record, char **error);
 /* Chunks of records in the store. */
 u64 cow_super_record_chunks(const struct cow_store *store);
+/*
+ * A commit is durable: once the store has been idle for a second the superblocks say
+ * so, and nothing of it is doubted after a crash. Any context.
+ */
+void cow_super_note(struct cow_store *store);
+void cow_super_note_work(struct work_struct *work);
 void cow_super_extend_work(struct work_struct *work);
 void cow_super_mark_work(struct work_struct *work);
 
@@ -1028,6 +1138,7 @@ struct cow_pending {
 	struct list_head member;	/* meta->members */
 	u64 ticket;			/* it is durable when this one is */
 	bool joined, data_done, in_commit;
+	bool again;			/* no memory to join: to be copied once more */
 	blk_status_t status;
 	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */
 	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];
@@ -1055,6 +1166,8 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
 /* Somebody waits for @pending now: its copy comes first. origin->lock held. */
 void cow_pending_need(struct cow_pending *pending);
+/* The copy of one that keeps old data of the origin, by itself. Engine's worker. */
+void cow_pending_copy_again(struct cow_pending *pending);
 /* Data that took no job has been dealt with: have it published. Any context. */
 void cow_pending_finished(struct cow_pending *pending);
 /* Write what @job has read to the room of @pending, but for zeroes. From ->ready. */

@@ -260,6 +260,23 @@ static bool any_bad(const struct store *s)
 	return s->bad_epoch;
 }
 
+/* What the superblock says of records that could not be, or are still to be, written. */
+static void overrule(struct store *s)
+{
+	u64 epoch = le64toh(s->super.invalid_epoch);
+	u32 merging = le32toh(s->super.merge_id);
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		struct record *r = &s->record[i];
+
+		if (record_live(r) && r->epoch <= epoch &&
+		    (r->state == COWSNAP_RECORD_LIVE || r->id != merging))
+			r->state = s->super.invalid_state == COWSNAP_RECORD_OVERFLOWED ?
+				   COWSNAP_RECORD_OVERFLOWED : COWSNAP_RECORD_INVALID;
+	}
+}
+
 int records_load(struct store *s)
 {
 	size_t i;
@@ -276,6 +293,7 @@ int records_load(struct store *s)
 		qsort(s->record, s->nr_records, sizeof(*s->record), by_number);
 	if (any_bad(s))
 		guess_epoch(s);
+	overrule(s);
 	return 0;
 }
 

@@ -57,7 +57,9 @@
  *   152      8  damage_epoch
  *   160      4  damaged_blocks
  *   164      4  damage_mark
- *   168     88  reserved
+ *   168      8  invalid_epoch
+ *   176      1  invalid_state
+ *   177     79  reserved
  *   256    256  records 0 to 7
  *
  * Chunks of the store have 36 bits. So have those of the origin, unless the store has the
@@ -96,6 +98,14 @@
  * that is lost costs the snapshots in it: it is written anew, empty, before anything
  * that only they needed is used again, and the next epoch is later than that of any slot.
  *
+ * Invalid. Until all records in blocks of their own say that their snapshots have become
+ * invalid, the superblock says it for them: a snapshot that is live, with an epoch up to
+ * invalid_epoch, is what invalid_state says (overflowed or invalid) whatever its record
+ * says. The feature bit INVALID (incompatible) is set for as long.
+ *
+ * Superblocks. A is written first, then B, each with a sequence above all earlier ones.
+ * A change is made when one of the two is durable. The two are never under way at once.
+ *
  * Beyond one snapshot a store needs 32 bytes for each record after the eighth.
  */
 #ifndef DM_COWSNAP_FORMAT_H
@@ -113,11 +123,13 @@
 
 /* Chunk numbers of the origin may have more than COWSNAP_CHUNK_BITS. */
 #define COWSNAP_INCOMPAT_WIDE	1ULL
+/* Set while invalid_epoch is not 0. */
+#define COWSNAP_INCOMPAT_INVALID 2ULL
 
 /* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
 #define COWSNAP_RO_COMPAT_KNOWN	0ULL
-#define COWSNAP_INCOMPAT_KNOWN	COWSNAP_INCOMPAT_WIDE
+#define COWSNAP_INCOMPAT_KNOWN	(COWSNAP_INCOMPAT_WIDE | COWSNAP_INCOMPAT_INVALID)
 
 #define COWSNAP_MIN_BLOCK_BYTES	512U
 #define COWSNAP_MAX_BLOCK_BYTES	4096U
@@ -210,7 +222,9 @@ struct cowsnap_super {
 	__le64 damage_epoch;	/* snapshots up to here may lack entries, 0: none */
 	__le32 damaged_blocks;	/* table blocks that could not be read then */
 	__le32 damage_mark;	/* which they were: see cowsnap_damage_mark() */
-	__u8 reserved[88];
+	__le64 invalid_epoch;	/* live snapshots up to here are invalid, 0: none */
+	__u8 invalid_state;	/* enum cowsnap_record_state: what they are instead */
+	__u8 reserved[79];
 	struct cowsnap_record record[COWSNAP_SUPER_RECORDS];
 };
 

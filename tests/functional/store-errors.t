@@ -12,7 +12,7 @@ MIB=1048576
 len=$((8 * 2048))
 
 exact_copies
-plan 77
+plan 84
 
 good()
 {
@@ -201,13 +201,16 @@ bad_blocks()
 messages()
 {
 	all_up
+	dm message o 0 create 7
 	turn "$(no_writes)"
-	not_ok "dead: no snapshot is made" dm message o 0 create 5
 	not_ok "dead: none is deleted" dm message o 0 delete 7
+	not_ok "dead: no option is set" dm message o 0 set wait_timeout 7
+	is "$(key_of s wait_timeout)" 60 "dead: nor is it in force"
 	turn "$(good)"
 	both_are_right "after failed messages"
 	ok "after failed messages: one is made" dm message o 0 create 5
 	cp "$TEST_TMP/now" "$TEST_TMP/old5"
+	ok "after failed messages: one is deleted" dm message o 0 delete 7
 	origin_goes_on "after failed messages"
 	both_are_right "after failed messages and writes"
 	snap_up f "$base" /dev/mapper/cow P 8 id 5
@@ -216,6 +219,30 @@ messages()
 	tables_down
 	tables_up
 	both_are_right "after failed messages, opened again"
+	all_down
+}
+
+is_invalid()
+{
+	[[ $(status s) = Invalid ]]
+}
+
+# What a failed creation has left on the disk nobody knows, and the origin goes on: the
+# store says that all its snapshots are invalid.
+no_creation()
+{
+	all_up
+	turn "$(no_writes)"
+	not_ok "no creation: it fails" dm message o 0 create 5
+	wait_for 10 is_invalid
+	both_are Invalid "no creation: nor are the others kept"
+	turn "$(good)"
+	not_ok "no creation: the store is of no use until it is opened again" \
+		dm message o 0 create 6
+	tables_down
+	tables_up
+	both_are Invalid "no creation, opened again: they stay Invalid"
+	ok "no creation, opened again: a new one is made" dm message o 0 create 5
 	all_down
 }
 
@@ -294,6 +321,7 @@ closed_dead
 at_read
 bad_blocks
 messages
+no_creation
 under_load
 mark_fails
 while_merging

@@ -401,6 +401,17 @@ static void load_snapshots(struct loader *l)
 		if (j == l->v->nr_slots)
 			load_records(l, &l->v->slot[i]);
 	}
+	/* What the superblock says for records. */
+	for (i = 0; i < l->v->nr_snaps; i++) {
+		struct kernel_snap *snap = &l->v->snap[i];
+		bool merging = snap->state == COWSNAP_RECORD_MERGING &&
+			       snap->id == le32toh(l->super.merge_id);
+
+		if (snap->epoch <= le64toh(l->super.invalid_epoch) && !merging &&
+		    (snap->state == COWSNAP_RECORD_LIVE ||
+		     snap->state == COWSNAP_RECORD_MERGING))
+			snap->state = COWSNAP_RECORD_INVALID;
+	}
 }
 
 void kernel_open(const u8 *data, size_t bytes, const u8 *lost, bool highest_only,

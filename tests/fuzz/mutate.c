@@ -225,6 +225,7 @@ static const struct {
 	{ "merge_chunk", 120, 8 }, { "on_full", 128, 4 }, { "throttle", 136, 4 },
 	{ "low_water", 140, 4 }, { "damage_epoch", 152, 8 }, { "damaged_blocks", 160, 4 },
 	{ "damage_mark", 164, 4 },
+	{ "invalid_state", 176, 1 }, { "invalid_epoch", 168, 8 },
 };
 
 static void forge_super(struct mutation *m)

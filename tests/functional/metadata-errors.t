@@ -1,0 +1,238 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# What a persistent store says after a crash is what was reported before it, whichever write
+# of its superblocks and records fails; and one bad superblock costs that copy alone.
+
+. "$(dirname "$0")/common.sh"
+
+need_target delay
+MIB=1048576
+
+exact_copies
+
+# table [FROM COUNT]...: the store is "cow"; these sectors of it are bad. (The target error
+# gets no flush, so that the others still can be flushed.)
+table()
+{
+	local at=0 from count
+
+	while (($#)); do
+		from=$1 count=$2
+		shift 2
+		((from == at)) || printf '%d %d linear %s %d\n' "$at" $((from - at)) "$store" "$at"
+		printf '%d %d error\n' "$from" "$count"
+		at=$((from + count))
+	done
+	((at == $(sectors "$store"))) ||
+		printf '%d %d linear %s %d\n' "$at" $(($(sectors "$store") - at)) "$store" "$at"
+}
+
+turn()
+{
+	dm suspend --noflush cow && dmload cow "$1" && dm resume cow
+}
+
+# up SECTOR: an origin with two snapshots, blocks of metadata as large as a SECTOR.
+up()
+{
+	block=$(($1 / 512))
+	base=$(mkloop 8M --sector "$1")
+	store=$(mkloop 24M --sector "$1")
+	fill "$base" "$TEST_TMP/now"
+	dmcreate cow "$(table)"
+	origin_up o "$base"
+	cp "$TEST_TMP/now" "$TEST_TMP/old0"
+	snap_up s "$base" /dev/mapper/cow P
+	put /dev/mapper/o "$TEST_TMP/now" 0 $MIB
+	cp "$TEST_TMP/now" "$TEST_TMP/old2"
+	ok "$1: a second snapshot" dm message o 0 create 2
+	put /dev/mapper/o "$TEST_TMP/now" $((MIB / 2)) $MIB
+}
+
+down()
+{
+	dmremove s
+	dmremove o
+	dmremove cow
+}
+
+# A machine that stops now: what the devices have, on others.
+cut_up()
+{
+	cut_base=$(mkloop 8M --sector $((block * 512)))
+	cut_store=$(mkloop 24M --sector $((block * 512)))
+	cp "$(loop_file "$base")" "$(loop_file "$cut_base")"
+	cp "$(loop_file "$store")" "$(loop_file "$cut_store")"
+	origin_up x "$cut_base" store "$cut_store"
+}
+
+# all_right WHAT ID...: after a crash these are there, each with its image; no others.
+all_right()
+{
+	local what=$1 id wrong=''
+
+	shift
+	ok "$what: after a crash it is opened" cut_up
+	is "$(key_of x snapshots)" $# "$what: as many as were reported"
+	for id; do
+		dmsetup create y --table "$(snap_table "$cut_base" "$cut_store" P 8 id "$id")" ||
+			wrong+=" $id:missing"
+		same /dev/mapper/y "$TEST_TMP/old$id" >/dev/null 2>&1 || wrong+=" $id"
+		dmsetup remove --retry y
+	done
+	is "$wrong" "" "$what: each of them right"
+	dmremove x
+}
+
+# super COPY OFFSET BYTES: a value of a superblock on the disk.
+super()
+{
+	od -An -v -t "u$3" -N "$3" -j $((($1 * block * 512) + $2)) "$(loop_file "$store")" | tr -d ' '
+}
+
+one_copy()
+{
+	local copy=$1 sector=$2
+
+	up "$sector"
+	turn "$(table $((copy * block)) "$block")"
+	cp "$TEST_TMP/now" "$TEST_TMP/old5"
+	ok "$sector, copy $copy bad: a snapshot is made" dm message o 0 create 5
+	ok "$sector, copy $copy bad: an option is set" dm message o 0 set low_water 77
+	isnt "$(super "$copy" 64 8)" "$(super $((1 - copy)) 64 8)" \
+		"$sector, copy $copy bad: the other one is newer"
+	# At 4096 bytes its slots cannot be written, so nothing is copied here.
+	((sector > 512)) || put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	all_right "$sector, copy $copy bad: made" 0 2 5
+	ok "$sector, copy $copy bad: one is deleted" dm message o 0 delete 5
+	all_right "$sector, copy $copy bad: deleted" 0 2
+	is "$(status s | grep -o Invalid)" "" "$sector, copy $copy bad: the store lives on"
+	down
+}
+
+# Neither can be written: what the failed message may have left must not come to light.
+both_copies()
+{
+	up "$1"
+	turn "$(table 0 $((2 * block)))"
+	not_ok "$1, both bad: no snapshot is made" dm message o 0 create 5
+	turn "$(table)"
+	# Commits write the blocks that the superblocks share with slots.
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	wait_for 10 settled
+	ok "$1, both bad: after a crash it is opened" cut_up
+	not_ok "$1, both bad: what was not made is not there" \
+		snap_up y "$cut_base" "$cut_store" P 8 id 5
+	dmremove x
+	is "$(status s)" Invalid "$1, both bad: what could not be undone is said"
+	down
+}
+
+settled()
+{
+	[[ $(status s) = Invalid ]]
+}
+
+# A fails, then B; meanwhile A has come back: what was there is written to it again.
+undone()
+{
+	local sequence
+
+	up 512
+	# Nothing else is to write superblocks meanwhile.
+	wait_for 10 noted
+	dmcreate bad_a "0 1 error"
+	dmcreate bad_b "0 1 error"
+	sequence=$(super 0 64 8)
+	turn "0 1 linear /dev/mapper/bad_a 0
+1 1 delay /dev/mapper/bad_b 0 0 /dev/mapper/bad_b 0 5000 /dev/mapper/bad_b 0 0
+2 $(($(sectors "$store") - 2)) linear $store 2"
+	dm message o 0 create 5 >"$TEST_TMP/create" 2>&1 &
+	sleep 1
+	dmreload bad_a "0 1 linear $store 0"
+	wait $!
+	isnt $? 0 "undone: no snapshot is made"
+	is "$(super 0 64 8)" $((sequence + 2)) "undone: what was there has been written again"
+	turn "$(table)"
+	dmremove bad_a
+	dmremove bad_b
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	all_right "undone" 0 2
+	ok "undone: it goes on" dm message o 0 create 5
+	like "$(status s)" '^[0-9]+/' "undone: nothing is invalid"
+	down
+}
+
+cowsnap()
+{
+	"$TESTS_DIR/../tools/cowsnap" "$@"
+}
+
+# With more snapshots than a superblock has records for. Everything but superblock A fails.
+invalid_in_one()
+{
+	local id left=''
+
+	up 512
+	for id in {11..22}; do
+		dmsetup message o 0 create "$id"
+	done
+	turn "$(table 1 $(($(sectors "$store") - 1)))"
+	ok "invalid: the origin goes on" put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) $MIB
+	is "$(status s)" Invalid "invalid: the snapshots are"
+	cp "$(loop_file "$store")" "$TEST_TMP/image"
+	is "$(super 0 40 8)" 2 "invalid: the superblock overrules the records"
+	if cowsnap --version >/dev/null 2>&1; then
+		is "$(cowsnap dump "$TEST_TMP/image" | grep -c 'state.*live')" 0 \
+			"invalid: the tools know it"
+	else
+		skip "invalid: the tools know it" "no cowsnap command that runs here"
+	fi
+	ok "invalid: after a crash it is opened" cut_up
+	for id in 0 2 {11..22}; do
+		dmsetup create y --table "$(snap_table "$cut_base" "$cut_store" P 8 id "$id")"
+		[[ $(status y) = Invalid ]] || left+=" $id"
+		dmsetup remove --retry y
+	done
+	is "$left" "" "invalid: after a crash all are"
+	dmremove x
+	turn "$(table)"
+	down
+	is "$(super 0 40 8) $(super 0 168 8)" "0 0" "invalid: once written, the records say it"
+	dmcreate cow "$(table)"
+	origin_up o "$base" store /dev/mapper/cow
+	left=''
+	for id in 0 2 {11..22}; do
+		dmsetup create s --table "$(snap_table "$base" /dev/mapper/cow P 8 id "$id")"
+		[[ $(status s) = Invalid ]] || left+=" $id"
+		dmsetup remove --retry s
+	done
+	is "$left" "" "invalid: opened again all are"
+	dmremove o
+	dmremove cow
+}
+
+# The last commit is known to be durable soon after the store has become idle.
+noted()
+{
+	[[ $(super 0 104 8) = "$(key_of s commits)" ]]
+}
+
+idle()
+{
+	up 512
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	ok "idle: the last commit is noted" wait_for 10 noted
+	down
+}
+
+for sector in 512 4096; do
+	one_copy 0 "$sector"
+	one_copy 1 "$sector"
+	both_copies "$sector"
+done
+undone
+invalid_in_one
+idle
+done_testing
