@@ -1,0 +1,325 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Whichever allocation of memory fails, a request is refused with ENOMEM and changes nothing,
+# a write waits, and no snapshot is lost. The task's own allocations fail one after the other
+# (fail-nth), those of workers by the function they are made in (stack filter).
+
+. "$(dirname "$0")/common.sh"
+
+FAULTS=/sys/kernel/debug
+[[ -e /proc/thread-self/fail-nth && -d $FAULTS/failslab && -d $FAULTS/fail_page_alloc ]] ||
+	skip_all "this kernel fails no allocations"
+[[ -e $FAULTS/failslab/require-start ]] || skip_all "this kernel has no stack filter for failures"
+[[ $(tracefs) ]] || skip_all "this kernel does not trace allocations"
+
+MIB=1048576
+SIZE=4
+
+# Of failed allocations the kernel prints where they were; a failure of ours is a BUG or WARNING.
+expect_log 'Call Trace|page allocation failure|vmalloc error|ODEBUG: Out of memory'
+
+# ---- failing ----
+
+# attribute NAME VALUE: of both kinds of allocations.
+attribute()
+{
+	local kind
+
+	for kind in failslab fail_page_alloc; do
+		[[ ! -e $FAULTS/$kind/$1 ]] || echo "$2" >"$FAULTS/$kind/$1" || return
+	done
+}
+
+# All allocations may fail, those that may sleep too; none does yet.
+open_filters()
+{
+	attribute probability 0
+	attribute ignore-gfp-wait 0
+	attribute ignore-gfp-highmem 0
+	attribute min-order 0
+	attribute verbose 0
+	attribute space 0
+	attribute interval 1
+	attribute stacktrace-depth 32
+	attribute times -1
+}
+
+close_filters()
+{
+	attribute probability 0
+	attribute ignore-gfp-wait 1
+	attribute ignore-gfp-highmem 1
+	attribute min-order 1
+	attribute require-start 0
+	attribute require-end 0xffffffffffffffff
+}
+
+# failing PERCENT START END: of the allocations with this code on their stack. failing 0: none.
+failing()
+{
+	attribute probability 0
+	(($1)) || return 0
+	attribute require-start "0x$2"
+	attribute require-end "0x$3"
+	attribute probability "$1"
+}
+
+# The module's code as kallsyms has it: "ADDRESS NAME", in order.
+functions()
+{
+	awk '$4 == "[dm_cowsnap]" && $2 ~ /[tT]/ && $3 !~ /^__(cfi|pfx)_/ { print $1, $3 }' \
+		/proc/kallsyms | sort -u -k1,1
+}
+
+# sites: of the functions that have allocated since trace_allocations, "START END NAME".
+trace_allocations()
+{
+	local dir event
+
+	dir=$(tracefs)
+	echo 0 >"$dir/tracing_on"
+	echo 16384 >"$dir/buffer_size_kb"
+	for event in kmalloc kmalloc_node kmem_cache_alloc kmem_cache_alloc_node; do
+		[[ ! -d $dir/events/kmem/$event ]] ||
+			echo "$1" >"$dir/events/kmem/$event/enable"
+	done
+	(($1)) || return 0
+	echo >"$dir/trace"
+	echo 1 >"$dir/tracing_on"
+}
+
+sites()
+{
+	grep -o 'call_site=[a-zA-Z0-9_.]*+[^ ]* \[dm_cowsnap\]' "$(tracefs)/trace" |
+		sed 's/call_site=//; s/+.*//' | sort -u >"$TEST_TMP/names"
+	functions | awk -v names="$TEST_TMP/names" '
+		BEGIN { while ((getline name < names) > 0) want[name] = 1 }
+		last { print start, $1, last; last = "" }
+		$2 in want { start = $1; last = $2 }'
+}
+
+# ---- the calling task ----
+
+# nth WORDS ARGS...: a point for a walk over the allocations of a request.
+nth()
+{
+	local words=$1
+
+	shift
+	ok "$words" "$TOOLS/cownth" "$@"
+	diag <"$TEST_TMP/out"
+}
+
+open_table()
+{
+	origin_table "$base" store "$store"
+}
+
+# right WORDS ID...: these snapshots show what the origin was.
+right()
+{
+	local words=$1 id name wrong=''
+
+	shift
+	for id; do
+		name=look$id
+		if ! snap_up "$name" "$base" "$store" P 8 id "$id" >/dev/null 2>&1; then
+			wrong+=" $id (cannot be opened)"
+			continue
+		fi
+		same "/dev/mapper/$name" "$TEST_TMP/old$id" >/dev/null 2>&1 || wrong+=" $id ($(status "$name"))"
+		dmremove "$name" >/dev/null 2>&1
+	done
+	is "$wrong" "" "$words"
+}
+
+# change N: writes in N places, the same in the file.
+change()
+{
+	local n words=()
+
+	for ((n = 0; n < $1; n++)); do
+		words+=($((RANDOM * 128 % (SIZE * MIB - 65536) / 4096 * 4096)) $((4096 << RANDOM % 4)))
+	done
+	put /dev/mapper/o "$TEST_TMP/now" "${words[@]}"
+}
+
+# snapshot ID: made now.
+snapshot()
+{
+	dmsetup message o 0 create "$1" && cp "$TEST_TMP/now" "$TEST_TMP/old$1"
+}
+
+requests()
+{
+	fill "$base" "$TEST_TMP/now"
+	nth "an origin is loaded, resumed" create o "$(origin_table "$base")"
+	nth "a transient snapshot is loaded, resumed" create s "$(snap_table "$base" "$other" N 8)"
+	dmremove s
+	nth "a transient snapshot is removed" remove s "$(snap_table "$base" "$other" N 8)"
+	cp "$TEST_TMP/now" "$TEST_TMP/old1"
+	nth "a persistent one is loaded, resumed" create s "$(snap_table "$base" "$store" P 8 id 1 create)" \
+		"$store"
+	change 30
+	dmremove s
+	dmreload o "$(open_table)"
+	nth "a snapshot is made" message o "create 2" "delete 2"
+	cp "$TEST_TMP/now" "$TEST_TMP/old2"
+	change 30
+	nth "an option is set" message o "set low_water 50"
+	nth "a commit" message o "commit"
+	nth "more room" message o "resize"
+	nth "a snapshot is deleted" message o "delete 2" "create 2"
+	for id in 3 4 5 6 7 8 9 10 11 12; do
+		snapshot "$id"
+		change 10
+	done
+	nth "a snapshot is made, beyond the superblock's" message o "create 13" "delete 13"
+	dmremove o
+	nth "a store is opened" create o "$(open_table)"
+	right "every snapshot is right" 1 3 4 5 6 7 8 9 10 11 12
+}
+
+# ---- workers ----
+
+# One round of everything that workers do, in the background; whether all of it came through
+# and the origin's writes succeeded is in $TEST_TMP/load.
+load()
+{
+	{
+		change 40 && dmsetup message o 0 commit && change 20 && sync /dev/mapper/o
+		echo "$?" >"$TEST_TMP/load"
+	} >"$TEST_TMP/load.out" 2>&1 &
+	dmsetup message o 0 create "$1" >/dev/null 2>&1
+	dmsetup message o 0 delete "$2" >/dev/null 2>&1
+	get /dev/mapper/s 0 $MIB 65536 >/dev/null 2>&1
+}
+
+# tried PERCENT START END NAME: what came of failures there; "" is good.
+tried()
+{
+	local writer
+
+	# Tables are read again in a store that was closed.
+	if ! { dmremove s && dmremove o && dmcreate o "$(open_table)" &&
+		snap_up s "$base" "$store" P 8 id 1; }; then
+		echo "it cannot be opened again"
+		return
+	fi
+	rm -f "$TEST_TMP/load"
+	failing "$1" "$2" "$3"
+	load $((100 + round)) $((99 + round)) &
+	writer=$!
+	sleep 0.7
+	failing 0
+	wait_for 100 test -e "$TEST_TMP/load" || echo "writes hang"
+	wait "$writer"
+	[[ $(<"$TEST_TMP/load") == 0 ]] || echo "writes: $(tail -n 1 "$TEST_TMP/load.out")"
+	dmsetup message o 0 create "$((100 + round))" 2>/dev/null
+	dmsetup message o 0 delete "$((99 + round))" 2>/dev/null
+	[[ $(status s) == [0-9]* ]] || echo "status: $(status s)"
+	same /dev/mapper/s "$TEST_TMP/old1" >/dev/null || echo "the snapshot differs"
+	same /dev/mapper/o "$TEST_TMP/now" >/dev/null || echo "the origin differs"
+} >"$TEST_TMP/tried" 2>&1
+
+# tried's own messages are dmsetup's comments as well: those go to the TAP.
+found()
+{
+	grep -v '^$' "$TEST_TMP/tried"
+}
+
+work()
+{
+	local start end name all bad=''
+
+	# What a round does undisturbed, and where it allocates.
+	round=0
+	snap_up s "$base" "$store" P 8 id 1
+	dmsetup message o 0 create 99
+	trace_allocations 1
+	tried 0 0 0
+	trace_allocations 0
+	found | diag
+	ok "undisturbed, a round comes through" test ! -s "$TEST_TMP/tried"
+	mapfile -t all < <(sites)
+	diag "$(printf '%s\n' "${all[@]}")"
+	ok "where it allocates is known" [ "${#all[@]}" -ge 5 ]
+	for words in "${all[@]}"; do
+		read -r start end name <<<"$words"
+		round=$((round + 1))
+		tried 100 "$start" "$end"
+		if [[ $(found) ]]; then
+			bad+=" $name"
+			diag "$name:"
+			found | diag
+			renew
+		fi
+	done
+	is "$bad" "" "workers, all allocations of a function: nothing is lost"
+	bad=''
+	for percent in 5 20 60; do
+		round=$((round + 1))
+		tried "$percent" "$(functions | sed -n '1s/ .*//p')" \
+			"$(functions | sed -n '$s/ .*//p')"
+		if [[ $(found) ]]; then
+			bad+=" $percent"
+			found | diag
+			renew
+		fi
+	done
+	is "$bad" "" "workers, some of all allocations: nothing is lost"
+}
+
+# A snapshot that was lost once is no witness: all new.
+renew()
+{
+	dmremove s
+	dmremove o
+	dd if=/dev/zero of="$store" bs=1M count=1 conv=notrunc status=none
+	fill "$base" "$TEST_TMP/now"
+	cp "$TEST_TMP/now" "$TEST_TMP/old1"
+	origin_up o "$base" && snap_up s "$base" "$store" P 8 id 1 create && dmremove s &&
+		dmremove o && dmcreate o "$(open_table)" && snap_up s "$base" "$store" P 8 id 1
+	dmsetup message o 0 create "$((100 + round))"
+}
+
+# ---- a merge ----
+
+merged()
+{
+	local percent
+
+	dmsetup remove s o
+	cp "$TEST_TMP/old1" "$TEST_TMP/now"
+	nth "a merge is loaded, resumed" create o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 1"
+	for percent in 5 30 100; do
+		failing "$percent" "$(functions | sed -n '1s/ .*//p')" \
+			"$(functions | sed -n '$s/ .*//p')"
+		sleep 0.5
+		failing 0
+		sleep 0.2
+	done
+	ok "and comes to its end" wait_for 100 merge_is_done
+	ok "and the origin is the snapshot" same /dev/mapper/o "$TEST_TMP/now"
+}
+
+merge_is_done()
+{
+	local line
+
+	line=$(status o)
+	[[ $line =~ ^([0-9]+)/[0-9]+\ ([0-9]+) && ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]
+}
+
+exact_copies
+base=$(mkloop ${SIZE}M)
+store=$(mkloop 64M)
+other=$(mkloop 16M)
+open_filters
+at_exit close_filters
+requests
+work
+merged
+close_filters
+done_testing
