@@ -49,10 +49,12 @@ style:
 check:
 	tests/check $(if $(CHECK_KVER),-k $(CHECK_KVER)) $(T)
 
-# LVM in full: the long tests, a database, boots from a root volume with a snapshot, and the
-# segment type cowsnap with the lvm2 of Debian 12 and 13.
+# LVM in full: the long tests, lvm2's own scripts, a database, boots from a root volume with a
+# snapshot, and the segment type cowsnap with the lvm2 of Debian 12 and 13.
 check-lvm:
-	tests/check -r db $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm $(notdir $(basename $(wildcard tests/lvm/*.t)))
+	tools/lvm2/build --tests
+	COWSNAP_TEST_TIMEOUT=$(or $(COWSNAP_TEST_TIMEOUT),5000) COWSNAP_VM_TIMEOUT=$(or $(COWSNAP_VM_TIMEOUT),9000) \
+		tests/check -r db $(if $(CHECK_KVER),-k $(CHECK_KVER),-k 6.1 -k 6.12) lvm $(notdir $(basename $(wildcard tests/lvm/*.t)))
 	tests/lvm/boot $(if $(CHECK_KVER),-k $(CHECK_KVER))
 	for root in db trixie; do \
 		tools/lvm2/build $$root && \
