@@ -290,13 +290,16 @@ struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors)
 static void bio_work(struct work_struct *work)
 {
 	struct cow_bio *cb = container_of(work, struct cow_bio, work);
+	struct blk_plug plug;
 
 	if (cb->left.bi_size) {
 		cb->bio->bi_iter = cb->left;
 		cb->left.bi_size = 0;
 		bio_set_dev(cb->bio, cb->origin->bdev);
 	}
+	blk_start_plug(&plug);
 	cow_bio_run(cb);
+	blk_finish_plug(&plug);
 }
 
 int cow_bio_hand_over(struct cow_bio *cb, struct cow_bio **part)
@@ -504,8 +507,13 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 		}
 		p = request_chunks(rq, store, at, nr,
 				   at < needed->end && at + nr > needed->first);
-		if (!p)
+		if (!p && at + nr > needed->first)
 			return false;
+		/* What stands in front of what is needed can be left out. */
+		if (!p) {
+			at = needed->first;
+			continue;
+		}
 		/*
 		 * As of now: home cannot change before this is published as long as
 		 * that epoch lives. A later one must not get this copy, since home
