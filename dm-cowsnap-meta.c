@@ -316,6 +316,11 @@ static int block_read(struct cow_meta *meta, const struct cowsnap_segment *seg, 
 	if (!large)
 		nr = 1;
 	r = blocks_read(meta, seg, block, nr, buffer);
+	/* One of those ahead may be unreadable. */
+	if (r && nr > 1) {
+		nr = 1;
+		r = blocks_read(meta, seg, block, nr, buffer);
+	}
 	for (i = 0; i < nr && !r; i++) {
 		u64 number = seg->first_block + block + i;
 

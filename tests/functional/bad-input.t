@@ -164,10 +164,42 @@ nothing_touched()
 	done
 }
 
-plan 51
+# Stores that their devices do not suit.
+moved_stores()
+{
+	local disk
+
+	dd if=/dev/zero of="$store2" bs=1M count=1 conv=fsync status=none
+	origin_up o "$base"
+	snap_up s "$base" "$store2" P 8
+	dmremove s
+	dmremove o
+	dd if="$store2" of="$coarse" bs=1M conv=fsync status=none
+	refused "a store with blocks smaller than its new device's" "0 $len cowsnap $base $coarse P 8" \
+		'blocks of 512 bytes.*4096.*move it'
+
+	modprobe scsi_debug sector_size=512 physblk_exp=3 dev_size_mb=8 2>/dev/null
+	udevadm settle 2>/dev/null
+	disk=$(grep -l scsi_debug /sys/block/sd*/device/model 2>/dev/null | head -n 1)
+	if [[ -z $disk ]]; then
+		skip "a store across physical blocks: a warning" "no scsi_debug"
+		return
+	fi
+	disk=/dev/$(cut -d/ -f4 <<<"$disk")
+	dmcreate across "0 8192 linear $disk 1"
+	mark
+	snap_up s "$base" /dev/mapper/across P 8
+	like "$(said)" 'straddles .* 4096 bytes' "a store across physical blocks: a warning"
+	dmremove s
+	dmremove across
+	rmmod scsi_debug
+}
+
+plan 53
 snapshot_words
 chunk_sizes
 devices
 origin_words
 nothing_touched
 store_in_use
+moved_stores
