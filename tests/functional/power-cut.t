@@ -22,6 +22,7 @@ scenarios=(
 	"a store that grows|--store 3072 --grow 8192"
 	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 6144"
 	"merges|--merge --devices 2"
+	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
 	"a copy that was being written cannot be read|--eio 100 --devices 2"
 )
