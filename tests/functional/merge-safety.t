@@ -9,7 +9,7 @@
 need_target flakey
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
 MIB=1048576
-SIZE=40
+SIZE=24
 
 exact_copies
 len=$((SIZE * 2048))
@@ -156,12 +156,12 @@ fsync_origin()
 
 in_place()
 {
-	put /dev/mapper/o "$TEST_TMP/old" $((30 * MIB)) 512
+	put /dev/mapper/o "$TEST_TMP/old" $((18 * MIB)) 512
 }
 
 in_place_fua()
 {
-	letters B 4096 | dd of=/dev/mapper/o bs=4096 seek=$((30 * MIB)) iflag=fullblock \
+	letters B 4096 | dd of=/dev/mapper/o bs=4096 seek=$((18 * MIB)) iflag=fullblock \
 		oflag=direct,dsync,seek_bytes conv=nocreat,notrunc status=none
 }
 
@@ -169,11 +169,11 @@ in_place_fua()
 
 flushes()
 {
-	all_up 2 12 30
+	all_up 2 8 18
 	is "$(flushes_of "$store" fsync_origin)" 0 "flush: without a merge the store gets none"
 	dm message o 0 set throttle 1
 	start_merge 1
-	put /dev/mapper/o "$TEST_TMP/old" $((30 * MIB)) 4096
+	put /dev/mapper/o "$TEST_TMP/old" $((18 * MIB)) 4096
 	ok "flush: the last part is not merged yet" [ "$(left_of o)" -gt 0 ]
 	is "$(flushes_of "$store" in_place)" 0 "flush: a plain write in place is just that"
 	isnt "$(flushes_of "$store" fsync_origin)" 0 "flush: fsync of the origin flushes the store"
@@ -194,7 +194,7 @@ flushes()
 
 note_fails_at_once()
 {
-	all_up 2 12 30
+	all_up 2 8 18
 	dm message o 0 set throttle 1
 	start_merge 1
 	wait_for 30 part_is_merged 300
@@ -217,7 +217,7 @@ try_writes()
 {
 	local at
 
-	for at in $((12 * MIB)) $((12 * MIB + 8192)) $((2 * MIB)) $((30 * MIB)) $((35 * MIB)); do
+	for at in $((8 * MIB)) $((8 * MIB + 8192)) $((2 * MIB)) $((18 * MIB)) $((21 * MIB)); do
 		cp "$TEST_TMP/old" "$TEST_TMP/next"
 		if fast_put /dev/mapper/o "$TEST_TMP/next" "$at" 4096 && fast fsync_origin; then
 			mv "$TEST_TMP/next" "$TEST_TMP/old"
@@ -274,7 +274,7 @@ right_or_invalid()
 
 begin_fails()
 {
-	all_up 2 12 30
+	all_up 2 8 18
 	supers_fail
 	dm suspend o
 	dmload o "$(merge_table 1)"
@@ -295,7 +295,7 @@ begin_fails()
 
 half_activated()
 {
-	all_up 2 12 30
+	all_up 2 8 18
 	dm message o 0 set throttle 1
 	start_merge 1
 	wait_for 30 part_is_merged 300
@@ -317,7 +317,7 @@ half_activated()
 
 two_stores()
 {
-	all_up 2 12 30
+	all_up 2 8 18
 	cp "$TEST_TMP/now" "$TEST_TMP/before"
 	snap_up b "$home" "$other" P 8 id 7 create
 	dm message o 0 set throttle 1 "$cow"
@@ -327,7 +327,7 @@ two_stores()
 		"two stores: the log says why"
 	not_ok "two stores: nor by a message" dm message o 0 create 8 "$other"
 	ok "two stores: one made before is right" same /dev/mapper/b "$TEST_TMP/before"
-	put /dev/mapper/o "$TEST_TMP/old" $((30 * MIB)) 4096 $((20 * MIB)) 4096
+	put /dev/mapper/o "$TEST_TMP/old" $((18 * MIB)) 4096 $((12 * MIB)) 4096
 	dm message o 0 set throttle 100 "$cow"
 	ok "two stores: the merge ends" wait_for 60 merged
 	ok "two stores: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
@@ -355,14 +355,14 @@ full_and_failed()
 	all_up
 	dm message o 0 create 2
 	cp "$TEST_TMP/now" "$TEST_TMP/old"
-	put /dev/mapper/o "$TEST_TMP/now" $((30 * MIB)) 65536 $((39 * MIB)) 65536
+	put /dev/mapper/o "$TEST_TMP/now" $((18 * MIB)) 65536 $((23 * MIB)) 65536
 	fill_store
-	# The copies of what is at 30 MiB: the first in the store.
+	# The copies of what is at 18 MiB: the first in the store.
 	turn cow "$(part "$store" error 8 64)"
 	start_merge 1
 	ok "full: the merge fails" wait_for 60 merge_failed
 	not_ok "full: a write that finds no room ends with an error" \
-		fast_put /dev/mapper/o "$TEST_TMP/old" $((39 * MIB)) 512
+		fast_put /dev/mapper/o "$TEST_TMP/old" $((23 * MIB)) 512
 	ok "full: suspend does not wait" fast dmsetup suspend o
 	dm resume o
 	turn cow "$(linear "$store")"
@@ -377,13 +377,13 @@ full_and_slow()
 	all_up
 	dm message o 0 create 2
 	cp "$TEST_TMP/now" "$TEST_TMP/old"
-	put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) 65536 $((20 * MIB)) 65536 \
-		$((39 * MIB)) 65536
+	put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) 65536 $((12 * MIB)) 65536 \
+		$((23 * MIB)) 65536
 	fill_store
 	dm message o 0 set throttle 1
 	start_merge 1
 	ok "full and slow: a write that finds no room is done by the merge" \
-		fast_put /dev/mapper/o "$TEST_TMP/old" $((39 * MIB)) 512
+		fast_put /dev/mapper/o "$TEST_TMP/old" $((23 * MIB)) 512
 	ok "full and slow: the merge ends" wait_for 60 merged
 	ok "full and slow: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
 	all_down_fast
@@ -400,7 +400,7 @@ all_down_fast()
 
 reloaded_away()
 {
-	all_up 2 12 30
+	all_up 2 8 18
 	dm message o 0 set throttle 1
 	start_merge 1
 	turn home "$(no_writes "$base")"
@@ -408,7 +408,7 @@ reloaded_away()
 	dmload o "0 $len cowsnap-origin $home"
 	ok "taken away: another table is resumed" dm resume o
 	for _ in 1 2 3 4; do
-		fast "$TOOLS/cowio" get /dev/mapper/o $((30 * MIB)) 65536 >/dev/null || break
+		fast "$TOOLS/cowio" get /dev/mapper/o $((18 * MIB)) 65536 >/dev/null || break
 	done
 	ok "taken away: the origin is read" fast "$TOOLS/cowio" get /dev/mapper/o 0 65536
 	turn home "$(linear "$base")"
@@ -422,9 +422,9 @@ reloaded_away()
 }
 
 base=$(mkloop ${SIZE}M)
-store=$(mkloop 24M)
-other=$(mkloop 24M)
-third=$(mkloop 24M)
+store=$(mkloop 12M)
+other=$(mkloop 12M)
+third=$(mkloop 12M)
 (($#)) || set -- flushes note_recovers note_stays_broken note_resumed begin_fails \
 	half_activated two_stores full_and_failed full_and_slow reloaded_away
 for part; do
