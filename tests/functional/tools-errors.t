@@ -7,14 +7,14 @@
 . "$(dirname "$0")/common.sh"
 
 need cmp
-expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error|dust|alignment inconsistency'
+expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error|Sense|alignment inconsistency'
 
 for tool in "$TOOLS/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
 	! "$tool" --version >/dev/null 2>&1 || break
 	tool=
 done
 [[ $tool ]] || skip_all "no cowsnap command that runs here"
-have_target dust || skip_all "no target dust in this kernel"
+modinfo scsi_debug >/dev/null 2>&1 || skip_all "no scsi_debug here"
 plan 30
 
 exact_copies
@@ -45,20 +45,34 @@ says()
 	like "$(<"$TEST_TMP/out")" "$regex" "$desc: says so"
 }
 
-# bad SECTOR: of the store, whole again, this one cannot be read.
+# medium BOOL: can the bad sector of the disk not be read?
+medium()
+{
+	echo $((2 * $1)) >/sys/bus/pseudo/drivers/scsi_debug/opts
+	blockdev --flushbufs "$disk"
+}
+
+# disk PARAMETER...: one with the store on it.
+disk()
+{
+	# Which mkscsi does at the end, if it is still there.
+	! rmmod scsi_debug 2>/dev/null || sed -i '/^rmmod scsi_debug/d' "$_cleanup"
+	disk=$(mkscsi dev_size_mb=8 "$@") || bail_out "no disk of scsi_debug"
+	dd if="$TEST_TMP/whole" of="$disk" bs=64K oflag=direct status=none
+}
+
+# bad SECTOR: of the store, whole again, this one cannot be read. Writes arrive.
 bad()
 {
-	dmcreate cow "0 $(sectors "$store") dust $store 0 512"
-	dd if="$TEST_TMP/whole" of=/dev/mapper/cow bs=64K oflag=direct status=none
-	dm message cow 0 addbadblock "$1" >/dev/null
-	dm message cow 0 enable
+	disk medium_error_start="$1" medium_error_count=1
+	medium 1
 }
 
 shows_all()
 {
 	dd if="$TEST_TMP/origin" of="$base" bs=64K oflag=direct status=none
 	origin_up o "$base"
-	snap_up s "$base" /dev/mapper/cow P 8 id 1
+	snap_up s "$base" "$disk" P 8 id 1
 	image /dev/mapper/s "$TEST_TMP/seen"
 	dmremove s
 	dmremove o
@@ -72,25 +86,24 @@ metadata()
 	for sector in 0 1; do
 		bad "$sector"
 		says 1 "superblock [AB] .sector $sector.: cannot be read" "superblock in sector $sector" \
-			check /dev/mapper/cow
-		says 1 "written anew" "superblock in sector $sector: repair" repair /dev/mapper/cow
-		says 0 clean "superblock in sector $sector: repaired" check /dev/mapper/cow
+			check "$disk"
+		says 1 "written anew" "superblock in sector $sector: repair" repair "$disk"
+		medium 0
+		says 0 clean "superblock in sector $sector: repaired" check "$disk"
 		ok "superblock in sector $sector: nothing is lost" shows_all
-		dmremove cow
 	done
 	bad 2
-	says 1 "table block 2 .sector 2.: cannot be read" "table block" check /dev/mapper/cow
-	says 1 "emptied" "table block: repair" repair /dev/mapper/cow
-	says 0 "clean, 0 snapshots" "table block: repaired" check /dev/mapper/cow
-	dmremove cow
+	says 1 "table block 2 .sector 2.: cannot be read" "table block" check "$disk"
+	says 1 "emptied" "table block: repair" repair "$disk"
+	medium 0
+	says 0 "clean, 0 snapshots" "table block: repaired" check "$disk"
 }
 
 data()
 {
 	bad 19
-	says 1 "sector 16.*cannot be read" "data" check /dev/mapper/cow
-	says 2 "damaged data is left" "data: repair" repair /dev/mapper/cow
-	dmremove cow
+	says 1 "sector 16.*cannot be read" "data" check "$disk"
+	says 2 "damaged data is left" "data: repair" repair "$disk"
 }
 
 # A store whose blocks the device cannot write one by one.
@@ -105,22 +118,11 @@ large_sectors()
 # Eight logical sectors in a physical one, and a device that begins in the middle of one.
 misaligned()
 {
-	local disk
-
-	modprobe scsi_debug sector_size=512 physblk_exp=3 dev_size_mb=8 2>/dev/null
-	udevadm settle 2>/dev/null
-	disk=$(grep -l scsi_debug /sys/block/sd*/device/model 2>/dev/null | head -n 1)
-	if [[ ! $disk ]]; then
-		skip "misaligned: status 0" "no scsi_debug"
-		skip "misaligned: says so" "no scsi_debug"
-		return
-	fi
-	disk=/dev/$(cut -d/ -f4 <<<"$disk")
+	disk physblk_exp=3
 	dmcreate cow "0 4096 linear $disk 1"
 	dd if="$TEST_TMP/whole" of=/dev/mapper/cow bs=64K oflag=direct status=none
 	says 0 "does not start with a physical block of 4096" misaligned check /dev/mapper/cow
 	dmremove cow
-	rmmod scsi_debug 2>/dev/null
 }
 
 make_store
