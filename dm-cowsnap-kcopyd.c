@@ -803,7 +803,7 @@ void cow_engine_kick(struct cow_engine *e)
 
 void cow_engine_kick_later(struct cow_engine *e, unsigned long delay)
 {
-	queue_delayed_work(e->wq, &e->wake_later, delay);
+	mod_delayed_work(e->wq, &e->wake_later, delay);
 }
 
 void cow_engine_flush(struct cow_engine *e)

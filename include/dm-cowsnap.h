@@ -363,7 +363,7 @@ unsigned int cow_engine_job_sectors(struct cow_engine *engine);
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
 /* Run the worker once more, for owners that share its context. Any context. */
 void cow_engine_kick(struct cow_engine *engine);
-/* The same after @delay jiffies, or when the last such delay is over. Any context. */
+/* The same after @delay jiffies from now; a delay before that no longer counts. Any context. */
 void cow_engine_kick_later(struct cow_engine *engine, unsigned long delay);
 /* Wait until the worker has run. May sleep. */
 void cow_engine_flush(struct cow_engine *engine);
