@@ -183,6 +183,8 @@ void cow_pending_copy_again(struct cow_pending *p)
 
 	/* Perhaps it was copied with others before. */
 	p->offset_sectors = 0;
+	/* Without a leader nobody could say later that it is needed. */
+	p->job.speculative = false;
 	list_add_tail(&p->node, &p->sharers);
 	cow_pending_copy(p, bdev, start, nr_sectors, end - start - nr_sectors);
 }
