@@ -389,12 +389,15 @@ static int copy_home(struct cow_merge *m, const struct cow_extent *ext)
 static bool stretch_is_quiet(struct cow_merge *m)
 {
 	struct cow_origin *o = m->store->origin;
-	bool quiet;
+	struct cow_pending *p;
 
 	spin_lock(&o->lock);
-	quiet = !cow_pending_overlap(m->store, m->done, m->busy_end - 1);
+	p = cow_pending_overlap(m->store, m->done, m->busy_end - 1);
+	/* Those after it have their turn when it wakes us. */
+	if (p)
+		cow_pending_need(p);
 	spin_unlock(&o->lock);
-	return quiet;
+	return !p;
 }
 
 /*
