@@ -290,6 +290,8 @@ static void job_io_ended(struct cow_job *job)
 		return;
 	if (e->rotates)
 		job->ended = ktime_get();
+	/* Once it is on a list the job, and all that uses the engine, may end any time. */
+	rcu_read_lock();
 	spin_lock_irqsave(&e->lock, flags);
 	if (job->written) {
 		list_add_tail(&job->node, &e->written);
@@ -300,6 +302,7 @@ static void job_io_ended(struct cow_job *job)
 	}
 	spin_unlock_irqrestore(&e->lock, flags);
 	engine_wake(e);
+	rcu_read_unlock();
 }
 
 /* A write ends: while the worker submits it? */
@@ -927,6 +930,8 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 
 void cow_engine_destroy(struct cow_engine *e)
 {
+	/* Ends of bios may still be about to wake the worker for what it has done already. */
+	synchronize_rcu();
 	cancel_delayed_work_sync(&e->unpause);
 	cancel_delayed_work_sync(&e->wake_later);
 	destroy_workqueue(e->wq);

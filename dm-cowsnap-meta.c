@@ -635,8 +635,11 @@ void cow_meta_unlist(struct cow_meta *meta)
 
 static void commit_put(struct cow_meta *meta)
 {
+	/* Keeps @meta and the engine: with its last bio the commit may end any time. */
+	rcu_read_lock();
 	if (atomic_dec_and_test(&meta->ios))
 		meta_kick(meta);
+	rcu_read_unlock();
 }
 
 static void commit_endio(struct bio *bio)

@@ -144,10 +144,13 @@ void cow_pending_finished(struct cow_pending *p)
 	struct cow_origin *o = p->store->origin;
 	unsigned long flags;
 
+	/* Keeps the engine: @p may end as soon as it is on the list. */
+	rcu_read_lock();
 	spin_lock_irqsave(&o->end_lock, flags);
 	list_add_tail(&p->node, &o->finished);
 	spin_unlock_irqrestore(&o->end_lock, flags);
 	cow_engine_kick(o->engine);
+	rcu_read_unlock();
 }
 
 void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,

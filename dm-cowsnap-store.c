@@ -136,6 +136,9 @@ static void store_quiesce(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 	int i;
 
+	/* The end of a commit's last bio may still be about to put it on the list. */
+	if (store->meta)
+		synchronize_rcu();
 	/* Twice: what runs now may put it on the list once more. */
 	for (i = 0; i < 2 && store->meta; i++) {
 		spin_lock_irq(&o->end_lock);
