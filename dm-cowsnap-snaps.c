@@ -707,8 +707,8 @@ static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
 	if (r) {
 		DMERR("store %pg: snapshot %u cannot be made (%d)", store->bdev, snap->id, r);
 		kvfree(live);
-		if (store->meta && snap->state == COW_SNAP_LOADED)
-			xa_erase(&store->records, snap->record);
+		if (snap->state == COW_SNAP_LOADED)
+			cow_super_forget_record(store, snap);
 	}
 	return r;
 }

@@ -489,8 +489,17 @@ int cow_super_add_record(struct cow_store *store, struct cow_snap *snap)
 			r = records_make_chunk(store, index);
 	}
 	if (r)
-		xa_erase(&store->records, number);
+		cow_super_forget_record(store, snap);
 	return r;
+}
+
+void cow_super_forget_record(struct cow_store *store, struct cow_snap *snap)
+{
+	/* Whoever writes records looks at their snapshots. */
+	mutex_lock(&store->records_lock);
+	if (xa_load(&store->records, snap->record) == snap)
+		xa_erase(&store->records, snap->record);
+	mutex_unlock(&store->records_lock);
 }
 
 int cow_super_drop_record(struct cow_store *store, struct cow_snap *snap)

@@ -933,6 +933,8 @@ void cow_super_invalidate(struct cow_store *store, enum cow_snap_state state,
 int cow_super_settle(struct cow_store *store);
 /* Find a place for a record, in a new chunk if need be. May sleep, admin held. */
 int cow_super_add_record(struct cow_store *store, struct cow_snap *snap);
+/* The disk does not know @snap: its place, if it has one, is free. May sleep, admin held. */
+void cow_super_forget_record(struct cow_store *store, struct cow_snap *snap);
 /* @snap is gone: its record is free. May sleep, admin held. */
 int cow_super_drop_record(struct cow_store *store, struct cow_snap *snap);
 /*
