@@ -545,11 +545,13 @@ static int merge_finish(struct cow_merge *m)
 		merge_unpark(m);
 		spin_unlock(&o->lock);
 		m->phase = MERGE_DONE;
+		/* After this it can be deleted. */
+		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->snap->id,
+		       o->bdev);
 	}
 	mutex_unlock(&o->admin);
 	if (r)
 		return r;
-	DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->snap->id, o->bdev);
 	queue_work(o->wq, &store->event_work);
 	vfree(m->buffer);
 	m->buffer = NULL;
