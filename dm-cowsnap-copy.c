@@ -184,7 +184,7 @@ static bool pending_may_be_dead(const struct cow_pending *p)
 
 	rcu_read_lock();
 	live = rcu_dereference(p->store->live);
-	dead = live && live->epoch[live->nr - 1] < p->epoch;
+	dead = live && cow_store_copy_epoch(p->store, live) < p->epoch;
 	rcu_read_unlock();
 	return dead;
 }

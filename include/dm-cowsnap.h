@@ -697,7 +697,7 @@ void cow_store_sort_snaps(struct cow_store *store);
 /* May @snap be shown what it finds here, or was something lost? Any context. */
 bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap,
 		      const struct cow_extent *ext);
-/* The epoch that a copy asked for now will carry. origin->lock held. */
+/* The epoch that a copy asked for now will carry. @live under RCU or held. */
 u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *live);
 /*
  * The epochs whose versions have to be kept; the caller frees them with kvfree().
