@@ -727,6 +727,11 @@ struct cow_merge *cow_merge_prepare(struct cow_snap *snap)
 
 	if (cow_merge_stands_in_the_way(snap->store->origin))
 		return ERR_PTR(-EBUSY);
+	if (!snap->store->writable) {
+		DMERR("store %pg is read-only: make it writable, snapshot %u is to be merged",
+		      snap->store->bdev, snap->id);
+		return ERR_PTR(-EROFS);
+	}
 	if (lacks_chunks(snap))
 		return ERR_PTR(-EUCLEAN);
 	m = merge_alloc(snap);

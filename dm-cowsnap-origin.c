@@ -431,11 +431,13 @@ static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_sto
 	u64 place;
 	u32 got;
 
-	if (store->blocked) {
-		if (needs)
-			rq->blocked = store;
+	if (!store->writable && needs)
+		__cow_store_invalidate(store, COW_SNAP_INVALID,
+				       "it is read-only, and its origin is written");
+	if (store->blocked && needs)
+		rq->blocked = store;
+	if (store->blocked || !store->writable)
 		return NULL;
-	}
 	got = cow_store_room(store, min(nr, cow_run_chunks_max(store)), &place);
 	if (!got && needs) {
 		switch (cow_store_no_room(store, true)) {

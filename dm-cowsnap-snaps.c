@@ -686,6 +686,11 @@ static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
 		      store->bdev, COW_EPOCH_MAX);
 		return -EOVERFLOW;
 	}
+	if (store->meta && !store->writable) {
+		DMERR("store %pg is read-only: make it writable and load its tables again",
+		      store->bdev);
+		return -EROFS;
+	}
 	if (store->meta && cow_meta_is_fenced(store->meta)) {
 		DMERR("store %pg: it could not be written: remove its tables and load them again",
 		      store->bdev);
@@ -756,7 +761,7 @@ static int store_make_ready(struct cow_store *store)
 	if (r)
 		return r;
 	if (store->meta && !cow_store_is_formatted(store))
-		r = cow_super_format(store);
+		r = store->writable ? cow_super_format(store) : -EROFS;
 	if (!r)
 		r = cow_origin_freeze(o);
 	/* The pages of the engine stay: it has as many as its largest chunk needs. */

@@ -382,8 +382,10 @@ static int store_checkpoint(struct cow_store *store)
 {
 	int r;
 
-	if (!cow_store_is_formatted(store) || !store->writable)
+	if (!cow_store_is_formatted(store))
 		return 0;
+	if (!store->writable)
+		return store->unmarked ? -EROFS : 0;
 	r = cow_super_write(store, NULL);
 	if (!r)
 		cow_super_settle(store);

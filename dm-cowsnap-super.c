@@ -264,15 +264,21 @@ static bool has_own_block(const struct cow_snap *snap)
 	return snap && snap->record >= COWSNAP_SUPER_RECORDS;
 }
 
-static bool super_changes(const struct cow_change *c)
+/* Does it change what the superblock says beside the options? */
+static bool facts_change(const struct cow_change *c)
 {
 	const struct cow_store *store = c->store;
 
-	return !has_own_block(c->snap) || c->merging != store->merging ||
-	       c->merge_chunk != store->merge_chunk || c->blocks != store->space.blocks ||
+	return c->merging != store->merging || c->merge_chunk != store->merge_chunk ||
+	       c->blocks != store->space.blocks ||
 	       c->origin_sectors != store->origin_sectors ||
-	       c->invalid_epoch != store->invalid_epoch ||
-	       memcmp(&c->options, &store->options, sizeof(c->options));
+	       c->invalid_epoch != store->invalid_epoch;
+}
+
+static bool super_changes(const struct cow_change *c)
+{
+	return !has_own_block(c->snap) || facts_change(c) ||
+	       memcmp(&c->options, &c->store->options, sizeof(c->options));
 }
 
 /* The record first: until the superblock agrees, the superblock decides. */
@@ -358,7 +364,17 @@ static void change_apply(const struct cow_change *c)
 /* Options of a store that is only read are forgotten with it. */
 static bool change_is_written(const struct cow_change *c)
 {
-	return cow_store_is_formatted(c->store) && (c->store->writable || c->snap);
+	return cow_store_is_formatted(c->store) && c->store->writable;
+}
+
+/* All else has to be on the disk before memory has it. */
+static bool change_is_refused(const struct cow_change *c)
+{
+	if (!c->store->meta || c->store->writable || !(c->snap || facts_change(c)))
+		return false;
+	DMERR_LIMIT("store %pg is read-only: make it writable and load its tables again",
+		    c->store->bdev);
+	return true;
 }
 
 /* What an earlier write may have left is put right first. */
@@ -382,6 +398,8 @@ static int change_make(const struct cow_change *c)
 	bool super = super_changes(c);
 	int r = 0;
 
+	if (change_is_refused(c))
+		return -EROFS;
 	if (change_is_written(c)) {
 		r = super_put_right(c->store);
 		if (r)
@@ -518,13 +536,15 @@ int cow_super_drop_record(struct cow_store *store, struct cow_snap *snap)
 int cow_super_write(struct cow_store *store, struct cow_snap *snap)
 {
 	struct cow_change c;
-	int r;
+	int r = 0;
 
-	if (!store->meta)
+	if (!store->meta || !store->writable)
 		return 0;
 	super_lock(store);
 	change_fill(&c, store, snap);
-	r = change_write(&c, !has_own_block(snap));
+	/* A store that no table has been resumed of has no superblocks yet. */
+	if (cow_store_is_formatted(store))
+		r = change_write(&c, !has_own_block(snap));
 	super_unlock(store);
 	return r;
 }
@@ -541,7 +561,7 @@ void cow_super_invalidate(struct cow_store *store, enum cow_snap_state state,
 	if (cow_store_is_formatted(store)) {
 		overrule_records(store, state);
 		change_fill(&c, store, NULL);
-		r = super_write(&c);
+		r = store->writable ? super_write(&c) : -EROFS;
 	}
 	if (r)
 		DMERR_LIMIT("store %pg: does not take the mark that its snapshots are invalid (%d)",
@@ -558,7 +578,7 @@ int cow_super_settle(struct cow_store *store)
 	struct cow_change c;
 	int r;
 
-	if (!store->meta || !store->invalid_epoch)
+	if (!store->meta || !store->invalid_epoch || !store->writable)
 		return 0;
 	super_lock(store);
 	r = records_write_all(store);

@@ -8,7 +8,7 @@
 
 MIB=1048576
 
-plan 8
+plan 17
 
 base=$(mkloop 8M)
 store=$(mkloop 16M)
@@ -36,3 +36,57 @@ blockdev --setrw "$store"
 dmremove o
 ok "a read-only origin is made" dmcreate o "$(origin_table "$base")" -r
 not_ok "it cannot be written" put_letter /dev/mapper/o P 0 4096
+dmremove o
+
+# A persistent store that is read-only is not written, whatever happens.
+store=$(mkloop 16M)
+fill "$base" "$TEST_TMP/old"
+origin_up o "$base"
+dmload o "$(origin_table "$base" store "$store")"
+dmsetup message o 0 commit "$store"
+dmsetup clear o
+ok "a message writes nothing to a store that has not been resumed" \
+	cmp -n $MIB "$(loop_file "$store")" /dev/zero
+dmcreate s "$(snap_table "$base" "$store" P 8)"
+put_letter /dev/mapper/o B 0 $((6 * MIB))
+dmsetup message s 0 set throttle 1
+dmremove s
+blockdev --setro "$store"
+cp "$(loop_file "$store")" "$TEST_TMP/store"
+is_untouched()
+{
+	cmp "$(loop_file "$store")" "$TEST_TMP/store"
+}
+dmcreate s "$(snap_table "$base" "$store" P 8)" -r
+ok "a persistent one serves, too" same /dev/mapper/s "$TEST_TMP/old"
+not_ok "no snapshot is made in it" dmsetup message s 0 create 7
+dmsetup message s 0 commit
+put_letter /dev/mapper/o B $((7 * MIB)) 4096
+is "$(status s)" Invalid "it is Invalid when its origin is written"
+dmremove s
+ok "nothing was written to it" is_untouched
+blockdev --setrw "$store"
+dmcreate s "$(snap_table "$base" "$store" P 8)"
+is "$(status s)" Invalid "it is when it can be written again, too"
+dmremove s
+dmremove o
+
+# A merge cannot go on from one.
+store=$(mkloop 16M)
+fill "$base" "$TEST_TMP/old"
+origin_up o "$base"
+dmcreate s "$(snap_table "$base" "$store" P 8)"
+put_letter /dev/mapper/o B 0 $((8 * MIB))
+dmsetup message s 0 set throttle 1
+dmremove s
+dmremove o
+dmcreate o "0 $(sectors "$base") cowsnap-merge $base $store P 8"
+like "$(status o)" '^[1-9]' "a merge is under way"
+dmremove o
+blockdev --setro "$store"
+cp "$(loop_file "$store")" "$TEST_TMP/store"
+not_ok "it does not go on from a read-only store" \
+	dmcreate o "$(origin_table "$base" store "$store")" -r
+dmsetup remove o 2>"$TEST_TMP/ignored"
+ok "nothing is written to that" is_untouched
+blockdev --setrw "$store"
