@@ -969,8 +969,10 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 		old = *slot;
 		slot_fill(slot, chunk, 0, kind, 0);
 		r = block_write_now(meta, b, b->data);
-		if (r)
+		if (r) {
 			*slot = old;
+			r = -EIO;
+		}
 	}
 	mutex_unlock(&meta->lock);
 	return r;

@@ -447,7 +447,7 @@ static int records_announce(struct cow_store *store, u64 index, u64 place)
 	if (r)
 		return r;
 	r = cow_meta_write_slot(store->meta, place, COWSNAP_SLOT_RECORDS, index);
-	if (r && cow_meta_write_slot(store->meta, place, COWSNAP_SLOT_FREE, 0))
+	if (r && r != -ENOMEM && cow_meta_write_slot(store->meta, place, COWSNAP_SLOT_FREE, 0))
 		store_fence(store);
 	return r;
 }

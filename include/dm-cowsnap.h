@@ -805,7 +805,7 @@ void cow_meta_release(struct cow_meta *meta);
 void *cow_meta_scratch(struct cow_meta *meta);
 /*
  * With the metadata acquired: write the slot of @place now and durably. On failure memory
- * has the old one, and the disk may have either. May sleep.
+ * has the old one, and the disk may have either (-ENOMEM: nothing was written). May sleep.
  */
 int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
 			u64 chunk);
