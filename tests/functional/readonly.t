@@ -42,9 +42,10 @@ dmremove o
 store=$(mkloop 16M)
 fill "$base" "$TEST_TMP/old"
 origin_up o "$base"
-dmload o "$(origin_table "$base" store "$store")"
+dmcreate s "" --notable
+dmload s "$(snap_table "$base" "$store" P 8)"
 dmsetup message o 0 commit "$store"
-dmsetup clear o
+dmremove s
 ok "a message writes nothing to a store that has not been resumed" \
 	cmp -n $MIB "$(loop_file "$store")" /dev/zero
 dmcreate s "$(snap_table "$base" "$store" P 8)"
