@@ -22,7 +22,7 @@ struct cow_head {
 	unsigned int bytes;		/* fewer on a very small device */
 	unsigned int unit_bytes;	/* least that can be read */
 	DECLARE_BITMAP(unreadable, HEAD_SECTORS);	/* a bit for each unit */
-	u8 data[HEAD_BYTES];
+	u8 *data;			/* of a power of two bytes, so aligned for I/O */
 };
 
 static u32 super_crc(const struct cowsnap_super *super, sector_t sector)
@@ -174,6 +174,11 @@ static enum cow_content probe(struct block_device *bdev, struct cow_head *head,
 	head->unit_bytes = bdev_logical_block_size(bdev);
 	head->bytes = rounddown(min_t(u64, HEAD_BYTES, bdev_nr_bytes(bdev)),
 				head->unit_bytes);
+	if (!head->bytes) {
+		cow_fail(error, "Store %pg has blocks of %u bytes, at most %u can be: use another device",
+			 bdev, head->unit_bytes, HEAD_BYTES);
+		return COW_CONTENT_UNREADABLE;
+	}
 	cow_read_units(bdev, 0, head->data, head->unit_bytes, head->bytes / head->unit_bytes,
 		       head->unreadable);
 	if (head_is_zero(head))
@@ -188,14 +193,14 @@ static enum cow_content probe(struct block_device *bdev, struct cow_head *head,
 enum cow_content cow_probe(struct block_device *bdev, struct cowsnap_super *super,
 			   char **error)
 {
-	struct cow_head *head = kzalloc(sizeof(*head), GFP_KERNEL);
+	struct cow_head head = { .data = kzalloc(HEAD_BYTES, GFP_KERNEL) };
 	enum cow_content content;
 
-	if (!head) {
+	if (!head.data) {
 		*error = "Out of memory reading the store: try again";
 		return COW_CONTENT_NO_MEMORY;
 	}
-	content = probe(bdev, head, super, error);
-	kfree(head);
+	content = probe(bdev, &head, super, error);
+	kfree(head.data);
 	return content;
 }
