@@ -764,7 +764,7 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	engine_wake(e);
 }
 
-/* The worker looks at @later whenever it looks at @waiting: there is no need to wake it. */
+/* The worker looks at ->later whenever it looks at ->waiting: there is no need to wake it. */
 void cow_engine_need(struct cow_engine *e, struct cow_job *job)
 {
 	unsigned long flags;

@@ -175,7 +175,8 @@ static enum cow_content probe(struct block_device *bdev, struct cow_head *head,
 	head->bytes = rounddown(min_t(u64, HEAD_BYTES, bdev_nr_bytes(bdev)),
 				head->unit_bytes);
 	if (!head->bytes) {
-		cow_fail(error, "Store %pg has blocks of %u bytes, at most %u can be: use another device",
+		cow_fail(error,
+			 "Store %pg has blocks of %u bytes, at most %u can be: use another device",
 			 bdev, head->unit_bytes, HEAD_BYTES);
 		return COW_CONTENT_UNREADABLE;
 	}
