@@ -195,8 +195,9 @@ dmremove o
 
 # ---- deletions in a row, beside a writer who needs the room ----
 
-# delete_in_a_row LAST: messages "delete 1" to "delete LAST" with no pause, and after the
-# first one a write by a process that is there already.
+# delete_in_a_row LAST: messages "delete 1" to "delete LAST" with no pause, and at once a write
+# by a process that is there already. (Between two of them the store is full for good if what
+# the first left is reclaimed before the second comes.)
 delete_in_a_row()
 {
 	perl_with_messages 'pipe(my $r, my $w);
@@ -207,9 +208,8 @@ delete_in_a_row()
 			exit 0;
 		}
 		select(undef, undef, undef, 0.3);
-		message("delete 1");
+		message("delete $_") for 1 .. $ARGV[0];
 		syswrite($w, "x");
-		message("delete $_") for 2 .. $ARGV[0];
 		wait;
 		exit $?' "$1"
 }
@@ -240,7 +240,7 @@ in_a_row()
 	snap_up k "$base" "$store" P 8 id 100 create
 	snap_up l "$base" "$store" P 8 id 101 create
 	like "$(status k)" '^([0-9]+)/\1 ' "$words: to the last chunk"
-	ok "$words: the origin is written after the first" delete_in_a_row "$2"
+	ok "$words: the origin is written after the last" delete_in_a_row "$2"
 	like "$(status k)" '^[0-9]+/' "$words: one that is left is whole"
 	like "$(status l)" '^[0-9]+/' "$words: so is the other"
 	is "$(key_of o snapshots)" 2 "$words: nothing else is left"
