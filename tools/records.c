@@ -235,7 +235,7 @@ static void guess_epoch(struct store *s)
 	for (i = 0; i < s->nr_entries; i++) {
 		e = &s->entry[i];
 		if (!(e->marks & (ENTRY_DOUBTED | ENTRY_BAD_KIND | ENTRY_BAD_EPOCH)) &&
-		    e->epoch > s->epoch)
+		    e->epoch > s->epoch && e->epoch <= COWSNAP_MAX_EPOCH)
 			s->epoch = e->epoch;
 	}
 	for (i = 0; s->bad_epoch && i < s->nr_records; i++)
