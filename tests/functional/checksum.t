@@ -42,25 +42,6 @@ flip()
 		}' "$(loop_file "$store")" "$@"
 }
 
-# odd DEV IMAGE: "eio FROM-TO" and "wrong FROM-TO" for the chunks not as in the image.
-odd()
-{
-	# Without that newer kernels read several chunks for one.
-	blockdev --setra 0 "$1"
-	perl -e 'open(my $d, "<", $ARGV[0]) or die "$ARGV[0]: $!"; open(my $i, "<", $ARGV[1]);
-		my ($was, $from) = ("", 0);
-		for my $n (0 .. $ARGV[2]) {
-			sysseek($d, $n * 4096, 0); sysseek($i, $n * 4096, 0);
-			sysread($i, my $want, 4096);
-			my $got = sysread($d, my $have, 4096);
-			my $is = $n == $ARGV[2] ? "" : !defined($got) ? "eio" :
-				$have eq $want ? "" : "wrong";
-			next if $is eq $was;
-			print "$was $from-", $n - 1, " " if $was;
-			($was, $from) = ($is, $n);
-		}' "$1" "$2" "$CHUNKS"
-}
-
 # Two snapshots; some of their chunks are shared, some at home.
 make_store()
 {

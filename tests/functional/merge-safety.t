@@ -72,25 +72,6 @@ fast_put()
 	fast "$TOOLS/cowio" put "$@"
 }
 
-left_of()
-{
-	local used meta
-
-	read -r used meta _ < <(status "$1")
-	[[ $used =~ ^[0-9]+/ ]] || return
-	echo $((${used%%/*} - meta))
-}
-
-merged()
-{
-	[[ $(left_of o) = 0 ]]
-}
-
-part_is_merged()
-{
-	[[ $(left_of o) -lt $1 ]]
-}
-
 merge_failed()
 {
 	[[ $(status o) = "Merge failed" ]]

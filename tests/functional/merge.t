@@ -77,26 +77,6 @@ right()
 	done
 }
 
-# What is left to be merged, in sectors.
-left_of()
-{
-	local used meta
-
-	read -r used meta _ < <(status "$1")
-	[[ $used =~ ^[0-9]+/ ]] || return
-	echo $((${used%%/*} - meta))
-}
-
-merged()
-{
-	[[ $(left_of o) = 0 ]]
-}
-
-part_is_merged()
-{
-	[[ $(left_of o) -lt $1 ]]
-}
-
 start_merge()
 {
 	dm suspend o && dmload o "$(merge_table "$1")" && dm resume o
