@@ -18,7 +18,7 @@
  * one run, by ascending epoch) or do not overlap at all. So a binary search finds
  * the group of a chunk, and the group has all its versions.
  *
- * A leaf never changes once it can be seen. The writer (one at a time: map->writer)
+ * A leaf never changes once it can be seen. The writer (one at a time: map->writer_lock)
  * builds its successor and swaps the pointer; readers take
  * no lock and see either leaf whole. The pointer goes through the maple tree's
  * rcu_assign_pointer(), which pairs with the rcu_dereference() in mtree_load().
@@ -34,6 +34,7 @@
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
+#include "dm-cowsnap-exception.h"
 #include "dm-cowsnap.h"
 
 /* A leaf reaches over at most this many chunks: offsets in it have 23 bits. */
@@ -130,7 +131,7 @@ static void extent_advance(struct cow_extent *ext, u64 nr)
 	ext->place += nr;
 }
 
-/* Does @b go on where @a ends, so that one run can say both? */
+/* Does @b go on where @a ends, so that one run can describe both? */
 static bool extent_continues(const struct cow_extent *a, const struct cow_extent *b)
 {
 	return a->kind == b->kind && a->epoch == b->epoch &&
@@ -160,8 +161,8 @@ static struct cow_leaf *leaf_alloc_gfp(u32 nr, gfp_t gfp)
 }
 
 /*
- * Remembering an exception is what lets a write go on, and perhaps memory be
- * freed by it: when ordinary memory is gone this may use the kernel's reserve.
+ * Remembering an exception lets a write go on, which may free memory. So if ordinary memory
+ * is short, this may use the kernel's reserve.
  */
 static const gfp_t try_gfp[] = {
 	GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN,
@@ -429,7 +430,7 @@ static int store_leaf(struct cow_map *map, u64 first, u64 last, struct cow_leaf 
 	return r;
 }
 
-/* @old goes when its last reader has; the map's counts follow. */
+/* Free @old after its last reader; the map's counts follow. */
 static void retire_leaf(struct cow_map *map, struct cow_leaf *old)
 {
 	if (!old)
@@ -448,7 +449,7 @@ static void account_leaf(struct cow_map *map, const struct cow_leaf *leaf)
 	map->nr_bytes += leaf_bytes(leaf);
 }
 
-/* Put @leaf where @old was; needs no memory but where @old is NULL. */
+/* Put @leaf where @old was. Needs memory only if @old is NULL. */
 static int replace_leaf(struct cow_map *map, struct cow_leaf *old,
 			struct cow_leaf *leaf)
 {
@@ -732,7 +733,7 @@ static void put_into_gap(struct cow_leaf *fresh, const struct cow_leaf *leaf, u3
 	}
 }
 
-/* While nobody reads, a leaf may change where it is, if its memory has room. */
+/* Without readers a leaf may be changed in place, if its memory has room. */
 static bool leaf_may_grow(const struct cow_map *map, const struct cow_leaf *leaf, u32 nr)
 {
 	return map->alone && struct_size(leaf, entry, nr) <= leaf_bytes(leaf);
@@ -778,7 +779,7 @@ int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over)
 {
 	int r = 0;
 
-	mutex_lock(&map->writer);
+	mutex_lock(&map->writer_lock);
 	while (ext->nr && !r) {
 		struct cow_leaf *leaf = mtree_load(&map->leaves, ext->chunk);
 		struct cow_extent part = *ext;
@@ -795,11 +796,11 @@ int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over)
 		if (!r)
 			extent_advance(ext, part.nr);
 	}
-	mutex_unlock(&map->writer);
+	mutex_unlock(&map->writer_lock);
 	return r;
 }
 
-/* ------------------------------------------------------- what nobody needs */
+/* ------------------------------------------------------- what is not needed any more */
 
 /* Does a private version in the group hide copied ones from @epoch? */
 static bool group_has_private(const struct cow_leaf *leaf, const struct cow_group *group,
@@ -830,7 +831,7 @@ static u32 live_up_to(const struct cow_live *live, u32 epoch)
 	return low;
 }
 
-/* How many live epochs fall on entry @i: 0, 1 or more (2). *@one: index of the last. */
+/* How many live epochs see entry @i: 0, 1 or more (2). *@one: index of the last. */
 static unsigned int entry_users(const struct cow_leaf *leaf, const struct cow_group *group,
 				u32 i, const struct cow_live *live, u32 *one)
 {
@@ -957,9 +958,9 @@ u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
 {
 	u64 next;
 
-	mutex_lock(&map->writer);
+	mutex_lock(&map->writer_lock);
 	next = map_reclaim(map, live, up_to, chunk, freed, context);
-	mutex_unlock(&map->writer);
+	mutex_unlock(&map->writer_lock);
 	return next;
 }
 
@@ -1032,7 +1033,7 @@ bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *
 void cow_map_init(struct cow_map *map)
 {
 	mt_init_flags(&map->leaves, MT_FLAGS_USE_RCU);
-	mutex_init(&map->writer);
+	mutex_init(&map->writer_lock);
 	map->nr_entries = 0;
 	map->nr_chunks = 0;
 	map->nr_bytes = 0;
@@ -1076,7 +1077,7 @@ void cow_exception_exit(void)
 {
 	unsigned int i;
 
-	/* Leaves on their way out through call_rcu() still name their cache. */
+	/* Leaves that call_rcu() is still to free are in these caches. */
 	rcu_barrier();
 	for (i = 0; i < LEAF_CLASSES; i++) {
 		kmem_cache_destroy(leaf_cache[i]);

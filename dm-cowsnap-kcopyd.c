@@ -9,34 +9,32 @@
  *     submit --> waiting --> reading --> read --> writing --> written --> done
  *                needs pages   bios     ->ready    bios      pages free
  *       |          ^
- *       +-> later -+ (somebody needs it)
+ *       +-> later -+ (a bio needs it)
  *
- * A work item, the engine's worker, moves jobs along; only it takes a job off a list.
- * Callers, and bios that end, put jobs on lists, in any context. The worker has a
- * workqueue of its own: tasks on the origin's workqueue wait for the engine, so they must
- * not take its place when no further kernel thread can be made. No copy is ever made in a
- * task that writes: it may be about to sleep, may hold back other callbacks of its plug
- * that the devices below wait for, and may be limited by its cgroup.
+ * A work item, the engine's worker, moves jobs along; it alone takes a job off a list.
+ * Callers and completions put jobs on lists, in any context. The worker has a workqueue of
+ * its own: tasks on the origin's workqueue wait for the engine, so they must not take its
+ * place when no further kernel thread can be made. Copies are never made in a task that
+ * writes: it may be about to sleep, may hold back other callbacks of its plug that the
+ * devices below wait for, and may be limited by its cgroup.
  *
- * Order. There are two queues: for copies that somebody waits for, and for speculative
- * ones, which run only when the first is empty and leave half of the pages to it. Who
- * comes to need a copy that is still in the second moves it to the first. In each queue
- * jobs get their pages and are read in the order in which they came. A job that
- * finds too few pages goes back to the head of its queue, and nothing behind it is
- * looked at before it has its pages: a sequential writer's copies stay sequential,
- * however short memory is. kcopyd_requeue=tail puts such a job behind the others
- * instead, as kernels before 2.6.28 did, to compare.
+ * Order. There are two queues: one for copies that bios wait for, and one for speculative
+ * copies, which run only when the first is empty and leave half of the pages to it. A bio
+ * that comes to need a speculative copy moves it to the first queue. In each queue jobs get
+ * their pages, and are read, in the order in which they came. A job that finds too few pages
+ * goes back to the head of its queue, and the jobs behind it wait as well: a sequential
+ * writer's copies stay sequential, however short memory is. kcopyd_requeue=tail puts such a
+ * job behind the others instead, as kernels before 2.6.28 did, to compare.
  *
- * Gathering. On a disk that rotates, and that has to turn to the store and back for each
- * small copy, those that have been read wait until few others are being read: then they
- * are written in one go. That the store is on the same disk shows in its writes taking
- * as long as the reads, in the same queue; on a disk of its own they are much quicker.
+ * Gathering. On a rotational disk that has to seek to the store and back for each small copy,
+ * copies that have been read wait until few others are being read, and are then written
+ * together. The engine recognises a store on the same disk by its writes, which take as long
+ * as the reads in the same queue; on a disk of its own they are much quicker.
  *
- * Promise kept here: I7, the engine's share. All pages are allocated beforehand,
- * enough for the largest job; a job holds pages only while its own I/O is under
- * way; so pages always come back without any further memory being needed. Bios
- * come from a pool of which the same is true. What was allocated for a store that is
- * closed again is freed by the worker.
+ * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
+ * the largest job. A job holds pages only while its own I/O is in flight, so pages always
+ * come back without further memory. Bios come from a pool for which the same is true. Pages
+ * of a store that is closed are freed by the worker.
  */
 #include <linux/crc32c.h>
 #include <linux/ktime.h>
@@ -46,21 +44,21 @@
 #include <linux/slab.h>
 
 #include "dm-cowsnap-compat.h"
-#include "dm-cowsnap.h"
+#include "dm-cowsnap-kcopyd.h"
 
 #define ENGINE_MIN_BUDGET_KIB	16U
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
-/* Under throttle, copy at most this long before looking at the share of time. */
+/* With a throttle, the longest slice of copying before a rest. */
 #define THROTTLE_SLICE_NS	(40 * NSEC_PER_MSEC)
 
 /*
- * Where copies are gathered: write when this many times as many wait for that as are
- * being read.
+ * Where copies are gathered: start writing once the jobs that wait to be written outnumber
+ * those being read by this factor.
  */
 #define GATHER_FACTOR		3U
 
-/* Until something is known the store is taken for a disk, perhaps the same. */
+/* At first the store is taken for a disk, perhaps the same one. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
 
 static unsigned int kcopyd_budget = 8192;
@@ -88,14 +86,14 @@ struct cow_engine {
 	struct delayed_work wake_later;
 	void (*hook)(void *context);
 	void *hook_context;
-	bool rotates;			/* what jobs are read from does */
+	bool rotates;			/* the origin is rotational */
 	struct bio_set bios;
 
-	spinlock_t lock;		/* guards what follows; taken with irqs off */
-	struct list_head waiting;	/* somebody waits for these */
+	spinlock_t queue_lock;		/* guards what follows; taken with irqs off */
+	struct list_head waiting;	/* bios wait for these */
 	struct list_head later;		/* speculative */
 	struct list_head read;
-	struct list_head patient;	/* the same: to be written together with others */
+	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head written;
 	unsigned int nr_reading, nr_read;	/* jobs being read, and on these two lists */
 	struct cow_pages given;		/* free, until the worker takes them over */
@@ -103,7 +101,7 @@ struct cow_engine {
 	long nr_wanted;			/* for jobs, and for those that are kept */
 	unsigned int nr_base;		/* of nr_wanted, for jobs; READ_ONCE without lock */
 
-	bool at_once;			/* the last write ended while it was submitted */
+	bool at_once;			/* the last write completed inside submit_bio() */
 
 	/* Only the worker looks at these. */
 	bool again;			/* it has to go round once more */
@@ -208,19 +206,19 @@ static int pages_alloc(struct cow_pages *pages, long nr)
 /* From others to the worker. */
 static void take_given(struct cow_engine *e)
 {
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	pages_join(&e->free, &e->given);
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 }
 
-/* Half of the pages for jobs are not for speculative ones, so that others need not wait. */
+/* Speculative jobs get half of the pages at most, so that others need not wait. */
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
 	unsigned int want = job->bdev ?
 		sectors_to_pages(job->nr_sectors + job->pad_sectors) : 0;
 	unsigned int base = READ_ONCE(e->nr_base), spare = 0;
 
-	/* If nothing else is under way there is always enough for one. */
+	/* If no other job has pages there are always enough for one. */
 	if (READ_ONCE(job->speculative) && want < base)
 		spare = min(base / 2, base - want);
 	if (e->free.nr < want + spare)
@@ -233,7 +231,7 @@ static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 	return true;
 }
 
-/* More than is wanted, now that a store is closed or keeps less? */
+/* A store was closed, or keeps less: free the pages beyond what is wanted. */
 static void free_unwanted(struct cow_engine *e)
 {
 	struct cow_pages unwanted;
@@ -242,10 +240,10 @@ static void free_unwanted(struct cow_engine *e)
 	if (READ_ONCE(e->nr_pages) <= READ_ONCE(e->nr_wanted))
 		return;
 	take_given(e);
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	nr = clamp_t(long, e->nr_pages - e->nr_wanted, 0, e->free.nr);
 	e->nr_pages -= nr;
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	pages_cut(&e->free, nr, &unwanted);
 	pages_free(&unwanted);
 }
@@ -290,9 +288,9 @@ static void job_io_ended(struct cow_job *job)
 		return;
 	if (e->rotates)
 		job->ended = ktime_get();
-	/* Once it is on a list the job, and all that uses the engine, may end any time. */
+	/* Keeps the engine: once the job is on a list, all users of the engine may go. */
 	rcu_read_lock();
-	spin_lock_irqsave(&e->lock, flags);
+	spin_lock_irqsave(&e->queue_lock, flags);
 	if (job->written) {
 		list_add_tail(&job->node, &e->written);
 	} else {
@@ -300,12 +298,12 @@ static void job_io_ended(struct cow_job *job)
 		e->nr_reading--;
 		e->nr_read++;
 	}
-	spin_unlock_irqrestore(&e->lock, flags);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
 	rcu_read_unlock();
 }
 
-/* A write ends: while the worker submits it? */
+/* A write completes: in the context of its submitter, the worker? */
 static void note_at_once(struct cow_engine *e)
 {
 	bool at_once = engine_is_current(e);
@@ -342,8 +340,8 @@ static void submit_writes(struct cow_engine *e)
 }
 
 /*
- * The job's own, where that does and is free. The pool is ours, so this never fails; what
- * waits to be submitted may hold all of it.
+ * The job's own bio, if it is large enough and free. Else one of the pool: this never fails,
+ * but bios that wait to be submitted may hold all of the pool, so they go first.
  */
 static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
 			   unsigned int vecs, blk_opf_t opf)
@@ -408,7 +406,7 @@ void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
 		   status);
 }
 
-/* What lies in one page of the job, from @offset_sectors on; *@part is how much. */
+/* The data at @offset_sectors, up to the end of its page; *@part is how much that is. */
 static void *job_data(struct cow_job *job, unsigned int offset_sectors,
 		      unsigned int nr_sectors, unsigned int *part)
 {
@@ -487,7 +485,7 @@ static unsigned int share(const struct cow_engine *e)
 	return READ_ONCE(e->hurry) ? 100 : READ_ONCE(e->throttle);
 }
 
-/* May a job start now? If not, the end of the running ones or of the pause looks again. */
+/* May a job start now? If not, the end of the running jobs or of the rest looks again. */
 static bool may_start(struct cow_engine *e)
 {
 	ktime_t now;
@@ -530,9 +528,9 @@ static void job_started(struct cow_engine *e)
 }
 
 /*
- * Of any stretch of time, at most share() percent is spent copying: after each slice of
- * copying the engine rests in proportion. The end of a slice, when of several jobs only the
- * last are under way, counts for what they take of the disks: nr_active of nr_most.
+ * At most share() percent of any stretch of time is spent copying: after each slice of copying
+ * the engine rests in proportion. At the end of a slice, when only some of its jobs are left,
+ * time counts in proportion to them: nr_active of nr_most.
  */
 static void job_stopped(struct cow_engine *e)
 {
@@ -561,18 +559,18 @@ static void engine_wake_later(struct work_struct *work)
 
 /* -------------------------------------------------------------------- worker */
 
-/* Who puts a job on a list wakes the worker after that: a look without the lock will do. */
+/* The worker is woken after a job was put on a list, so it may look without the lock. */
 static struct cow_job *pop_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
 	if (list_empty_careful(&e->written))
 		return NULL;
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	job = list_first_entry_or_null(&e->written, struct cow_job, node);
 	if (job)
 		list_del(&job->node);
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	return job;
 }
 
@@ -598,25 +596,25 @@ static void finish_written(struct cow_engine *e)
 	}
 }
 
-/* Is it time to write those that wait for others, to be written together? */
+/* Is it time to write the gathered copies? */
 static bool are_gathered(struct cow_engine *e)
 {
 	bool enough;
 
 	if (!e->rotates || e->write_ns * 4 < e->read_ns)
 		return true;
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	enough = e->nr_read >= e->nr_reading * GATHER_FACTOR;
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	return enough;
 }
 
-/* One that has been read; of the patient ones if @all. */
+/* A job that has been read; if @all, also one of those that are gathered. */
 static struct cow_job *pop_read(struct cow_engine *e, bool all)
 {
 	struct cow_job *job;
 
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	job = list_first_entry_or_null(&e->read, struct cow_job, node);
 	if (!job && all)
 		job = list_first_entry_or_null(&e->patient, struct cow_job, node);
@@ -624,7 +622,7 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 		list_del(&job->node);
 		e->nr_read--;
 	}
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	return job;
 }
 
@@ -668,7 +666,7 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 	if (list_empty_careful(&e->waiting) && list_empty_careful(&e->later))
 		return NULL;
 	may = may_start(e);
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	job = list_first_entry_or_null(&e->waiting, struct cow_job, node);
 	if (!job)
 		job = list_first_entry_or_null(&e->later, struct cow_job, node);
@@ -679,21 +677,21 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 		job->queued = false;
 		e->nr_reading++;
 	}
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	return job;
 }
 
 static void put_back(struct cow_engine *e, struct cow_job *job)
 {
 	e->stats.page_waits++;
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	e->nr_reading--;
 	job->queued = true;
 	if (READ_ONCE(requeue_at_tail))
 		list_add_tail(&job->node, queue_of(e, job));
 	else
 		list_add(&job->node, queue_of(e, job));
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 }
 
 static void read_waiting(struct cow_engine *e)
@@ -755,12 +753,12 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	job->io_busy = false;
 	job->pages.nr = 0;
 	job->queued = true;
-	spin_lock_irqsave(&e->lock, flags);
+	spin_lock_irqsave(&e->queue_lock, flags);
 	if (job->urgent)
 		list_add(&job->node, &e->waiting);
 	else
 		list_add_tail(&job->node, queue_of(e, job));
-	spin_unlock_irqrestore(&e->lock, flags);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
 }
 
@@ -771,21 +769,21 @@ void cow_engine_need(struct cow_engine *e, struct cow_job *job)
 
 	if (!READ_ONCE(job->speculative))
 		return;
-	spin_lock_irqsave(&e->lock, flags);
+	spin_lock_irqsave(&e->queue_lock, flags);
 	WRITE_ONCE(job->speculative, false);
 	if (job->queued)
 		list_move_tail(&job->node, &e->waiting);
-	spin_unlock_irqrestore(&e->lock, flags);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
 }
 
 void cow_engine_resume(struct cow_engine *e, struct list_head *jobs, unsigned int nr)
 {
 	unsigned long flags;
 
-	spin_lock_irqsave(&e->lock, flags);
+	spin_lock_irqsave(&e->queue_lock, flags);
 	list_splice_tail_init(jobs, &e->read);
 	e->nr_read += nr;
-	spin_unlock_irqrestore(&e->lock, flags);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
 }
 
@@ -793,9 +791,9 @@ void cow_engine_drop(struct cow_engine *e, struct cow_job *job)
 {
 	unsigned long flags;
 
-	spin_lock_irqsave(&e->lock, flags);
+	spin_lock_irqsave(&e->queue_lock, flags);
 	pages_join(&e->given, &job->pages);
-	spin_unlock_irqrestore(&e->lock, flags);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
 }
 
@@ -820,24 +818,24 @@ unsigned int cow_engine_job_sectors(struct cow_engine *e)
 	return READ_ONCE(e->nr_base) * PAGE_SECTORS / 2;
 }
 
-/* So many pages more (fewer: the worker frees them when it comes by them). */
+/* Want @more pages, or fewer: then the worker frees them as they come back. */
 static int engine_want(struct cow_engine *e, long more)
 {
 	struct cow_pages fresh = {};
 	long missing;
 	int r;
 
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	e->nr_wanted += more;
 	missing = e->nr_wanted - e->nr_pages;
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	r = pages_alloc(&fresh, missing);
-	spin_lock_irq(&e->lock);
+	spin_lock_irq(&e->queue_lock);
 	e->nr_pages += fresh.nr;
 	pages_join(&e->given, &fresh);
 	if (r)
 		e->nr_wanted -= more;
-	spin_unlock_irq(&e->lock);
+	spin_unlock_irq(&e->queue_lock);
 	engine_wake(e);
 	return r;
 }
@@ -911,7 +909,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 	INIT_WORK(&e->work, engine_work);
 	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
 	INIT_DELAYED_WORK(&e->wake_later, engine_wake_later);
-	spin_lock_init(&e->lock);
+	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->later);
 	INIT_LIST_HEAD(&e->read);
@@ -930,7 +928,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 
 void cow_engine_destroy(struct cow_engine *e)
 {
-	/* Ends of bios may still be about to wake the worker for what it has done already. */
+	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
 	cancel_delayed_work_sync(&e->unpause);
 	cancel_delayed_work_sync(&e->wake_later);

@@ -74,7 +74,7 @@
  * number known durable. With D the largest number that any block or superblock
  * names durable, a fresh slot in a block of a later commit is believed only if its
  * data has the right crc (or it has no data). If not, and home has data with that crc,
- * the commit had not ended, since nobody may write home before it has: the slot is void.
+ * the commit had not ended, since home may only be written after that: the slot is void.
  * Everything else is believed, and a mismatch there is damage. A slot of kind private gets
  * no crc: its data is durable before the slot is written, and changes in place.
  *
@@ -112,9 +112,17 @@
 #define DM_COWSNAP_FORMAT_H
 
 #include <linux/types.h>
+#include <asm/byteorder.h>
 
-#ifndef __KERNEL__
+#ifdef __KERNEL__
+#include <linux/crc32c.h>
+#include <linux/stddef.h>
+#else
 #include <assert.h>
+#include <stddef.h>
+
+/* Castagnoli's, without inversion. Programs that use the checksums below have to define it. */
+__u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #endif
 
 #define COWSNAP_MAGIC		"dm-cowsnap store"	/* 16 bytes, no zero */
@@ -250,6 +258,84 @@ static_assert(sizeof(struct cowsnap_block_header) == 24, "block header");
 static_assert(sizeof(struct cowsnap_slot) == 14, "slot");
 
 #define COWSNAP_SLOT_FRESH	0x80U
+
+/*
+ * ---------------------------------------------------------------------------
+ * Slots: what they hold, whatever their bits are
+ * ---------------------------------------------------------------------------
+ */
+
+static inline __u64 cowsnap_slot_chunk(const struct cowsnap_slot *slot)
+{
+	return __le32_to_cpu(slot->chunk_low) | (__u64)(slot->chunk_high_kind & 0xf) << 32 |
+	       (__u64)slot->chunk_wide << 36;
+}
+
+/* An enum cowsnap_slot_kind, or what a damaged slot has there. */
+static inline __u8 cowsnap_slot_kind(const struct cowsnap_slot *slot)
+{
+	return slot->chunk_high_kind >> 4 & 7;
+}
+
+static inline __u32 cowsnap_slot_epoch(const struct cowsnap_slot *slot)
+{
+	return __le32_to_cpu(slot->epoch_low);
+}
+
+static inline __u32 cowsnap_slot_crc(const struct cowsnap_slot *slot)
+{
+	return __le32_to_cpu(slot->crc);
+}
+
+static inline int cowsnap_slot_is_fresh(const struct cowsnap_slot *slot)
+{
+	return !!(slot->chunk_high_kind & COWSNAP_SLOT_FRESH);
+}
+
+static inline void cowsnap_slot_set_fresh(struct cowsnap_slot *slot, int fresh)
+{
+	if (fresh)
+		slot->chunk_high_kind |= COWSNAP_SLOT_FRESH;
+	else
+		slot->chunk_high_kind &= ~COWSNAP_SLOT_FRESH;
+}
+
+/* All of it; it is not fresh. */
+static inline void cowsnap_slot_set(struct cowsnap_slot *slot, __u64 chunk, __u32 epoch,
+				    __u8 kind, __u32 crc)
+{
+	slot->crc = __cpu_to_le32(crc);
+	slot->chunk_low = __cpu_to_le32((__u32)chunk);
+	slot->epoch_low = __cpu_to_le32(epoch);
+	slot->chunk_high_kind = (__u8)((chunk >> 32 & 0xf) | kind << 4);
+	slot->chunk_wide = (__u8)(chunk >> 36);
+}
+
+/*
+ * ---------------------------------------------------------------------------
+ * Checksums
+ * ---------------------------------------------------------------------------
+ */
+
+/* How each crc of a store begins: whose it is, and the sector it is for. */
+static inline __u32 cowsnap_seed(const __u8 *uuid, __u64 sector)
+{
+	__le64 location = __cpu_to_le64(sector);
+
+	return crc32c(crc32c(~0U, uuid, 16), &location, sizeof(location));
+}
+
+/* What a superblock at @sector has in its field crc. */
+static inline __u32 cowsnap_super_crc(const struct cowsnap_super *super, __u64 sector)
+{
+	const size_t at = offsetof(struct cowsnap_super, crc);
+	const size_t after = at + sizeof(super->crc);
+	__le32 zero = 0;
+	__u32 crc = crc32c(cowsnap_seed(super->uuid, sector), super, at);
+
+	crc = crc32c(crc, &zero, sizeof(zero));
+	return crc32c(crc, (const __u8 *)super + after, sizeof(*super) - after);
+}
 
 /*
  * Which table blocks could not be read: from 0, with the number of each of them in turn,

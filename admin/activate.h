@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: a store and its snapshots come into force */
+#ifndef DM_COWSNAP_ADMIN_ACTIVATE_H
+#define DM_COWSNAP_ADMIN_ACTIVATE_H
+
+#include <linux/types.h>
+
+struct cow_snap;
+struct cow_store;
+
+/* Protect the snapshots in the store from now on. May sleep. */
+int cow_store_activate(struct cow_store *store);
+
+/*
+ * Make @snap live, or give it its new length, at one instant of the origin. May sleep.
+ */
+int cow_snap_activate(struct cow_snap *snap, sector_t nr_sectors);
+
+#endif

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: a snapshot back into its origin
+ *
+ * While snapshot k is being merged the origin is in three parts:
+ *
+ *   chunk 0          done            busy_end                              end
+ *   +----------------+---------------+----------------------------------+
+ *   | merged: home   | being merged: | not yet: what snapshot k sees    |
+ *   |                | bios wait     |                                  |
+ *   +----------------+---------------+----------------------------------+
+ *
+ * So the origin shows the rolled-back data at once. io/merge.c decides on its bios,
+ * and admin/stretch.c works through the chunks in order. Here merges begin, end and
+ * are tried again.
+ *
+ * What a crash leaves: the superblock's merge_chunk is at or behind `done`. The
+ * stretch in between holds nothing at home but what was copied there, so copying it
+ * once more does no harm.
+ */
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "admin/merge.h"
+#include "admin/stretch.h"
+#include "disk/super.h"
+#include "io/merge.h"
+#include "origin/gate.h"
+#include "origin/origin.h"
+#include "store/epochs.h"
+#include "store/snapshots.h"
+#include "store/store.h"
+
+void cow_merge_hurry(struct cow_origin *o)
+{
+	spin_lock(&o->state_lock);
+	if (o->merge)
+		cow_merge_kick(o->merge, 0);
+	spin_unlock(&o->state_lock);
+}
+
+static void merge_free(struct cow_merge *m)
+{
+	bioset_exit(&m->bios);
+	vfree(m->buffer);
+	kfree(m);
+}
+
+static int merge_alloc_wq(struct cow_store *store)
+{
+	/* Its own workqueue: a stretch waits for work on the origin's. */
+	if (!store->merge_wq)
+		store->merge_wq = alloc_ordered_workqueue("cowsnap-merge-%u:%u",
+							  WQ_MEM_RECLAIM,
+							  MAJOR(store->bdev->bd_dev),
+							  MINOR(store->bdev->bd_dev));
+	return store->merge_wq ? 0 : -ENOMEM;
+}
+
+static struct cow_merge *merge_alloc(struct cow_snap *snap)
+{
+	struct cow_store *store = snap->store;
+	struct cow_merge *m = kzalloc(sizeof(*m), GFP_KERNEL);
+
+	if (!m)
+		return NULL;
+	m->store = store;
+	m->snap = snap;
+	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
+	INIT_LIST_HEAD(&m->parked);
+	INIT_DELAYED_WORK(&m->work, cow_merge_work);
+	m->buffer = vmalloc(max(COW_MERGE_SECTORS, store->chunk_sectors) << SECTOR_SHIFT);
+	if (!m->buffer || merge_alloc_wq(store) ||
+	    bioset_init(&m->bios, 4, 0, BIOSET_NEED_BVECS)) {
+		merge_free(m);
+		return NULL;
+	}
+	return m;
+}
+
+/* Where chunks are missing, newer data would stay in the origin. */
+static bool lacks_chunks(const struct cow_snap *snap)
+{
+	if (snap->epoch > snap->store->damage_epoch)
+		return false;
+	DMERR("store %pg: it has damaged tables, snapshot %u cannot be merged: run cowsnap repair",
+	      snap->store->bdev, snap->id);
+	return true;
+}
+
+bool cow_merge_stands_in_the_way(const struct cow_origin *o)
+{
+	const struct cow_merge *m = o->merge;
+
+	lockdep_assert_held(&o->admin_lock);
+	if (!m)
+		return false;
+	DMERR("origin %pg: snapshot %u of store %pg is being merged: wait for its end",
+	      o->bdev, m->snap->id, m->store->bdev);
+	return true;
+}
+
+struct cow_merge *cow_merge_prepare(struct cow_snap *snap)
+{
+	struct cow_merge *m;
+
+	lockdep_assert_held(&snap->store->origin->admin_lock);
+	if (cow_merge_stands_in_the_way(snap->store->origin))
+		return ERR_PTR(-EBUSY);
+	if (!snap->store->writable) {
+		DMERR("store %pg is read-only: make it writable, snapshot %u is to be merged",
+		      snap->store->bdev, snap->id);
+		return ERR_PTR(-EROFS);
+	}
+	if (lacks_chunks(snap))
+		return ERR_PTR(-EUCLEAN);
+	m = merge_alloc(snap);
+	return m ?: ERR_PTR(-ENOMEM);
+}
+
+void cow_merge_discard(struct cow_merge *m)
+{
+	if (!IS_ERR_OR_NULL(m))
+		merge_free(m);
+}
+
+void cow_merge_start(struct cow_merge *m)
+{
+	struct cow_store *store = m->store;
+	struct cow_origin *o = store->origin;
+
+	lockdep_assert_held(&o->admin_lock);
+	m->done = store->merge_chunk;
+	m->busy_end = m->done;
+	m->phase = m->done < m->end ? MERGE_COPY : MERGE_FINISH;
+	/* The work item of the one before may still be on its last lines. */
+	m->older = store->merge;
+	spin_lock(&o->state_lock);
+	store->merge = m;
+	WRITE_ONCE(o->merge, m);
+	cow_merge_kick(m, 0);
+	spin_unlock(&o->state_lock);
+}
+
+/* From LIVE to MERGING, durably. The origin is frozen. */
+static int merge_write_begun(struct cow_snap *snap)
+{
+	struct cow_change change;
+
+	cow_change_begin(&change, snap->store, snap);
+	change.state = COW_SNAP_MERGING;
+	/* Writes to the origin may become private versions from now on. */
+	change.mark = COW_MARK_WRITTEN;
+	change.merging = snap;
+	change.merge_chunk = 0;
+	return cow_change_end(&change);
+}
+
+/* The disk is written last of all that may fail; nothing that follows can. */
+static int merge_begin(struct cow_merge *m)
+{
+	struct cow_store *store = m->store;
+	struct cow_origin *o = store->origin;
+	struct cow_live *live = cow_store_alloc_live(store);
+	unsigned int noio;
+	int r = -ENOMEM;
+
+	if (!live)
+		return r;
+	r = cow_origin_freeze(o);
+	if (r) {
+		kvfree(live);
+		return r;
+	}
+	/* Writes wait for this, and memory may wait for them. */
+	noio = memalloc_noio_save();
+	r = merge_write_begun(m->snap);
+	if (!r) {
+		cow_store_take_live(store, live);
+		cow_merge_start(m);
+	} else {
+		kvfree(live);
+	}
+	memalloc_noio_restore(noio);
+	cow_origin_thaw(o);
+	return r;
+}
+
+/* Try again, after the devices were repaired. */
+static void merge_retry(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_merge *m = o->merge;
+
+	if (!m || m->store != store || !m->failed)
+		return;
+	cow_engine_set_hurry(o->engine, m->busy_end > m->done);
+	spin_lock(&o->state_lock);
+	/* The work item does not touch the merge while it is marked as failed. */
+	m->tries = 0;
+	m->retries = false;
+	WRITE_ONCE(m->failed, false);
+	cow_merge_kick(m, 0);
+	spin_unlock(&o->state_lock);
+}
+
+int cow_merge_activate(struct cow_snap *snap)
+{
+	struct cow_merge *m;
+	int r;
+
+	lockdep_assert_held(&snap->store->origin->admin_lock);
+	if (snap->state == COW_SNAP_MERGING)
+		merge_retry(snap->store);
+	if (snap->state != COW_SNAP_LIVE)
+		return 0;
+	m = cow_merge_prepare(snap);
+	if (IS_ERR(m))
+		return PTR_ERR(m);
+	r = merge_begin(m);
+	if (r) {
+		DMERR("store %pg: merging snapshot %u cannot begin (%d)", snap->store->bdev,
+		      snap->id, r);
+		cow_merge_discard(m);
+	}
+	return r;
+}
+
+/* Take @m away from the origin, and wait for all bios that saw it there. */
+static void merge_take_away(struct cow_merge *m)
+{
+	struct cow_origin *o = m->store->origin;
+
+	mutex_lock(&o->admin_lock);
+	/* Without a limit of time: bios on the store's device need the store. */
+	cow_origin_drain(o, MAX_SCHEDULE_TIMEOUT);
+	if (o->merge == m) {
+		DMWARN("store %pg is closed while snapshot %u is being merged: name it in a table,",
+		       m->store->bdev, m->snap->id);
+		DMWARN("before %pg is used again: until then it is only partly merged", o->bdev);
+		/* Later flushes of the origin do not reach the store. */
+		if (blkdev_issue_flush(m->store->bdev))
+			DMERR("store %pg: cannot be flushed", m->store->bdev);
+		WRITE_ONCE(o->merge, NULL);
+		cow_engine_set_hurry(o->engine, false);
+	}
+	spin_lock(&o->state_lock);
+	cow_merge_unpark(m);
+	spin_unlock(&o->state_lock);
+	cow_origin_thaw(o);
+	mutex_unlock(&o->admin_lock);
+}
+
+void cow_merge_stop(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_merge *m = store->merge;
+
+	if (m) {
+		spin_lock(&o->state_lock);
+		m->stopped = true;
+		spin_unlock(&o->state_lock);
+		cancel_delayed_work_sync(&m->work);
+		merge_take_away(m);
+	}
+	store->merge = NULL;
+	while (m) {
+		struct cow_merge *older = m->older;
+
+		cancel_delayed_work_sync(&m->work);
+		merge_free(m);
+		m = older;
+	}
+	if (store->merge_wq)
+		destroy_workqueue(store->merge_wq);
+	store->merge_wq = NULL;
+}
+
+u64 cow_merge_left(const struct cow_snap *snap)
+{
+	struct cow_store *store = snap->store;
+	struct cow_extent ext;
+	u64 at, left = 0;
+
+	if (snap->state != COW_SNAP_MERGING && snap->state != COW_SNAP_LIVE)
+		return 0;
+	at = snap->state == COW_SNAP_MERGING ? READ_ONCE(store->merge_chunk) : 0;
+	while (cow_map_next(&store->map, at, snap->epoch, &ext)) {
+		left += ext.nr;
+		at = ext.chunk + ext.nr;
+		cond_resched();
+	}
+	/* LVM takes 0 for the end of the merge, which is still to be written. */
+	return left ?: 1;
+}
+
+bool cow_merge_failed(const struct cow_snap *snap)
+{
+	const struct cow_merge *m = snap->store->merge;
+
+	return m && m->snap == snap && READ_ONCE(m->failed);
+}

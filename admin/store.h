@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: stores are opened and closed */
+#ifndef DM_COWSNAP_ADMIN_STORE_H
+#define DM_COWSNAP_ADMIN_STORE_H
+
+#include <linux/blkdev.h>
+
+struct cow_origin;
+struct cow_snap_args;
+struct cow_store;
+
+/*
+ * Find or make the store on @bdev for @origin; takes a reference. ERR_PTR(): -EINVAL or
+ * -ENOMEM, or what reading it failed with, and words for ti->error in @error.
+ * Context: may sleep (a persistent store is read), registry_mutex held.
+ */
+struct cow_store *cow_store_get(struct cow_origin *origin, struct block_device *bdev,
+				const struct cow_snap_args *args, char **error);
+
+/* Drop one. Waits for the last pendings. Context: as cow_store_get(). */
+void cow_store_put(struct cow_store *store);
+
+/*
+ * LVM opens stores before the device of the origin has its first table. Now it has:
+ * take from it, and check, what could not be before. origin->admin_lock held.
+ */
+int cow_store_meet_origin(struct cow_store *store);
+
+#endif

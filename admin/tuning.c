@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: options of a store change
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "admin/merge.h"
+#include "admin/tuning.h"
+#include "copy/undo.h"
+#include "disk/super.h"
+#include "io/ahead.h"
+#include "io/around.h"
+#include "origin/gate.h"
+#include "origin/origin.h"
+#include "store/options.h"
+#include "store/room.h"
+#include "store/store.h"
+
+int cow_store_reserve_undo(struct cow_store *store, unsigned int kib)
+{
+	long more = (long)kib - (long)store->undo_reserved;
+	int r;
+
+	lockdep_assert_held(&store->origin->admin_lock);
+	r = cow_engine_buffer(store->origin->engine, more * (1024 >> SECTOR_SHIFT));
+	if (!r)
+		store->undo_reserved = kib;
+	return r;
+}
+
+static int store_set_undo(struct cow_store *store, unsigned int kib)
+{
+	unsigned int noio;
+	int r;
+
+	if (store->meta) {
+		DMERR("store %pg is persistent: undo_buffer is for transient ones",
+		      store->bdev);
+		return -EINVAL;
+	}
+	noio = cow_admin_enter(store->origin);
+	/* A smaller buffer is in force once the copies beyond it are written. */
+	spin_lock(&store->origin->state_lock);
+	store->options.undo_buffer = min(kib, store->undo_reserved);
+	spin_unlock(&store->origin->state_lock);
+	if (kib < store->undo_reserved) {
+		cow_undo_flush(store);
+		cow_undo_open(store);
+	}
+	r = cow_store_reserve_undo(store, kib);
+	if (!r) {
+		spin_lock(&store->origin->state_lock);
+		store->options.undo_buffer = kib;
+		spin_unlock(&store->origin->state_lock);
+	}
+	cow_admin_leave(store->origin, noio);
+	return r;
+}
+
+static bool is_given(const struct cow_given *given, enum cow_option_id id)
+{
+	return given->given & BIT(id);
+}
+
+int cow_store_set_options(struct cow_store *store, const struct cow_given *given)
+{
+	struct cow_change change;
+	int r = 0;
+
+	if (is_given(given, COW_OPTION_UNDO_BUFFER))
+		r = store_set_undo(store, given->value.undo_buffer);
+	if (r)
+		return r;
+	cow_change_begin(&change, store, NULL);
+	cow_options_merge(&change.options, given);
+	/* Whichever a crash leaves, it was asked for. */
+	change.either = true;
+	r = cow_change_end(&change);
+	if (r)
+		return r;
+	spin_lock(&store->origin->state_lock);
+	cow_around_limit(store->origin);
+	cow_ahead_limit(store->origin);
+	if (is_given(given, COW_OPTION_LOW_WATER)) {
+		store->below_water = true;
+		cow_store_watch_low_water(store);
+	}
+	spin_unlock(&store->origin->state_lock);
+	if (is_given(given, COW_OPTION_THROTTLE)) {
+		cow_engine_set_throttle(store->origin->engine, given->value.throttle);
+		cow_merge_hurry(store->origin);
+	}
+	return 0;
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: pending exceptions
+ *
+ * A pending exception is a run of chunks on its way into the map. It stands in its
+ * store's interval tree from when it is decided on until its exception can be relied
+ * on; bios that need it are parked on it meanwhile.
+ *
+ *   added --> copied, carried or marked --> published --> drained --> released
+ *             (engine) (a bio) (no data)    in the map    of reads    out of the tree
+ *                                                                       |
+ *                               written, freed <-- kept, in store->kept <-'  (undo buffer)
+ *
+ * A copy that cannot be read costs the snapshots only if all of it is about to be
+ * written (->exact). Else it is given up; the bios that needed part of it decide again
+ * and ask for no more than they need.
+ *
+ * Promise kept here: I7, the share of pendings. They come from a pool. A bio that
+ * finds none is deferred until one is freed.
+ */
+#include <linux/interval_tree_generic.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "copy/pending.h"
+#include "origin/origin.h"
+#include "store/store.h"
+
+/* Pending exceptions in reserve, and the limit for an origin. */
+#define PENDING_RESERVE		64
+#define PENDING_MAX		8192
+
+#define pending_start(p) ((p)->first)
+#define pending_last(p) ((p)->last)
+INTERVAL_TREE_DEFINE(struct cow_pending, rb, u64, subtree_last, pending_start,
+		     pending_last, static __maybe_unused, pending_tree)
+
+static struct kmem_cache *pending_cache;
+
+struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 last)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	return pending_tree_iter_first(&store->pendings, first, last);
+}
+
+struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
+				    enum cow_kind kind, u64 place, u32 nr_room)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_pending *p = NULL;
+
+	lockdep_assert_held(&o->state_lock);
+	if (o->nr_pendings < PENDING_MAX)
+		p = mempool_alloc(&o->pending_pool, GFP_NOWAIT | __GFP_NOWARN);
+	if (!p)
+		return NULL;
+	memset(p, 0, sizeof(*p));
+	p->first = first;
+	p->last = first + nr - 1;
+	p->store = store;
+	p->kind = kind;
+	p->place = place;
+	p->nr_room = nr_room;
+	p->own = cow_kind_is_private(kind);
+	p->turn = store->own_turn;
+	store->nr_own[p->turn] += p->own;
+	INIT_LIST_HEAD(&p->member);
+	INIT_LIST_HEAD(&p->node);
+	INIT_LIST_HEAD(&p->parked);
+	INIT_LIST_HEAD(&p->sharers);
+	pending_tree_insert(p, &store->pendings);
+	store->nr_pendings++;
+	o->nr_pendings++;
+	return p;
+}
+
+void cow_pending_remove(struct cow_pending *p)
+{
+	lockdep_assert_held(&p->store->origin->state_lock);
+	pending_tree_remove(p, &p->store->pendings);
+}
+
+void cow_pending_finished(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+	unsigned long flags;
+
+	/* Keeps the engine: @p may be freed as soon as it is on the list. */
+	rcu_read_lock();
+	spin_lock_irqsave(&o->reads_lock, flags);
+	list_add_tail(&p->node, &o->finished);
+	spin_unlock_irqrestore(&o->reads_lock, flags);
+	cow_engine_kick(o->engine);
+	rcu_read_unlock();
+}
+
+void cow_pending_need(struct cow_pending *p)
+{
+	struct cow_pending *leader;
+
+	lockdep_assert_held(&p->store->origin->state_lock);
+	/* Cleared by store_job_done(), before the leader is freed under the lock. */
+	leader = READ_ONCE(p->leader);
+	if (leader)
+		cow_engine_need(p->store->origin->engine, &leader->job);
+}
+
+struct cow_pending *cow_pending_kept(struct cow_store *store, u64 first, u64 last)
+{
+	struct cow_pending *p = pending_tree_iter_first(&store->kept, first, last);
+
+	lockdep_assert_held(&store->origin->state_lock);
+	if (p)
+		return p;
+	p = pending_tree_iter_first(&store->pendings, first, last);
+	while (p && !(p->kept && p->publishing))
+		p = pending_tree_iter_next(p, first, last);
+	return p;
+}
+
+void cow_pending_keep(struct cow_pending *p)
+{
+	lockdep_assert_held(&p->store->origin->state_lock);
+	pending_tree_insert(p, &p->store->kept);
+}
+
+void cow_pending_forget_kept(struct cow_pending *p)
+{
+	lockdep_assert_held(&p->store->origin->state_lock);
+	pending_tree_remove(p, &p->store->kept);
+}
+
+u64 cow_run_chunks_max(struct cow_store *store)
+{
+	unsigned int sectors = min(COW_RUN_SECTORS,
+				   cow_engine_job_sectors(store->origin->engine));
+
+	return clamp_t(u64, cow_sector_to_chunk(store, sectors), 1, COW_RUN_CHUNKS);
+}
+
+int cow_pending_pool_init(mempool_t *pool)
+{
+	return mempool_init_slab_pool(pool, PENDING_RESERVE, pending_cache);
+}
+
+int cow_pending_init(void)
+{
+	pending_cache = kmem_cache_create("cowsnap_pending", sizeof(struct cow_pending),
+					  0, 0, NULL);
+	return pending_cache ? 0 : -ENOMEM;
+}
+
+void cow_pending_exit(void)
+{
+	kmem_cache_destroy(pending_cache);
+}

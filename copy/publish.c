@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: an exception is published, and what waited for it goes on
+ *
+ * Promises kept here:
+ *  I3  cow_pending_publish() puts a pending into the map first, cow_pending_release() takes
+ *      it out of the tree last: a decision under origin->state_lock sees one or the other.
+ *  I4  a published pending waits for the tracked reads that overlap it. Until it is
+ *      released, cow_publishing() keeps writes near it off the fast path.
+ *  I6  cow_pending_release() acknowledges a snapshot's whole-chunk write only if its data
+ *      can be found in the map.
+ *  I7  a pending that the map has no memory for waits, with the bios parked on it, and is
+ *      tried again: its data is kept, so nothing is lost meanwhile.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "copy/data.h"
+#include "copy/pending.h"
+#include "copy/publish.h"
+#include "copy/undo.h"
+#include "origin/bio.h"
+#include "origin/origin.h"
+#include "origin/reads.h"
+#include "store/epochs.h"
+#include "store/room.h"
+#include "store/snapshots.h"
+#include "store/space.h"
+#include "store/state.h"
+#include "trace/cowsnap.h"
+
+/* When the map had no memory it is tried again after this delay, doubled each time. */
+#define MAP_DELAY_MIN		DIV_ROUND_UP(HZ, 50)
+#define MAP_DELAY_MAX		HZ
+
+/* --------------------------------------------------------------- into the map */
+
+/* Called again for the same run after a failure: its first part may be in the map. */
+static int publish_run(struct cow_pending *p, u64 from, u64 to, enum cow_kind kind)
+{
+	bool placeless = !p->store->meta && kind == COW_ZERO;
+	struct cow_extent ext = {
+		.epoch = p->epoch,
+		.kind = kind,
+	};
+	int r;
+
+	from = find_next_zero_bit(p->mapped, to, from);
+	ext.chunk = p->first + from;
+	ext.place = (placeless ? cow_placeless(p->first) : p->place) + from;
+	ext.nr = to - from;
+	r = cow_map_insert(&p->store->map, &ext, p->taken_over);
+	bitmap_set(p->mapped, from, to - from - ext.nr);
+	return r;
+}
+
+/* A snapshot deleted while its copy was under way: the copy may have no reader left. */
+static bool pending_may_be_dead(const struct cow_pending *p)
+{
+	const struct cow_live *live;
+	bool dead;
+
+	rcu_read_lock();
+	live = rcu_dereference(p->store->live);
+	dead = live && cow_store_copy_epoch(p->store, live) < p->epoch;
+	rcu_read_unlock();
+	return dead;
+}
+
+static int pending_insert(struct cow_pending *p)
+{
+	u64 from = 0, to;
+	int r = 0;
+
+	if (p->kind == COW_HOME || !cow_store_has_readers(p->store)) {
+		/* Chunks that are in the map already are given back by a reclaim. */
+		if (!bitmap_empty(p->mapped, cow_pending_nr(p)))
+			cow_store_reclaim(p->store);
+		return -ENOENT;
+	}
+	if (!p->nr_zero) {
+		r = publish_run(p, 0, cow_pending_nr(p), p->kind);
+	} else {
+		for (; !r && cow_pending_next_stretch(p, false, &from, &to); from = to)
+			r = publish_run(p, from, to, p->kind);
+		for (from = 0; !r && cow_pending_next_stretch(p, true, &from, &to); from = to)
+			r = publish_run(p, from, to, COW_ZERO);
+	}
+	if (!r && pending_may_be_dead(p))
+		cow_store_reclaim(p->store);
+	return r;
+}
+
+/* ------------------------------------------------------------ out of the tree */
+
+/* Chunks that did not get into the map need no room. */
+static void pending_free_room(struct cow_pending *p)
+{
+	u32 from, to;
+
+	if (!p->nr_room)
+		return;
+	/* In a transient store zeroes have given theirs back already. */
+	if (!p->store->meta && p->nr_zero)
+		bitmap_or(p->mapped, p->mapped, p->zero, p->nr_room);
+	for (to = 0; (from = find_next_zero_bit(p->mapped, p->nr_room, to)) < p->nr_room; ) {
+		to = find_next_bit(p->mapped, p->nr_room, from);
+		cow_space_free(&p->store->space, p->place + from, to - from);
+	}
+}
+
+/* It has left the tree of pendings, but its data is still to be written. */
+static void pending_keep(struct cow_pending *p)
+{
+	/* It did not get into the map, so its data is not needed. */
+	if (p->nr_room) {
+		cow_undo_drop(p);
+		return;
+	}
+	cow_pending_keep(p);
+	cow_undo_add(p);
+}
+
+/* Writes near @p have to take the slow path (@nr 1), or no longer (-1). */
+static void count_publishing(struct cow_pending *p, int nr)
+{
+	u64 region = cow_pending_sector(p) >> COW_REGION_SHIFT;
+	u64 last = (cow_pending_end_sector(p) - 1) >> COW_REGION_SHIFT;
+
+	for (; region <= last; region++)
+		atomic_add(nr, &p->store->origin->publishing[region % COW_REGIONS]);
+}
+
+/* Take a pending out and let go what waits for it. Engine's worker. */
+void cow_pending_release(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+	struct cow_origin *o = store->origin;
+	struct cow_bio *carrier = p->carrier;
+	blk_status_t status = p->status;
+	bool refuse = status && cow_kind_is_private(p->kind);
+	bool exact = p->unread;
+	struct cow_bio *cb, *next;
+	LIST_HEAD(parked);
+
+	trace_cowsnap_release(store->bdev->bd_dev, p->first, cow_pending_nr(p), p->epoch,
+			      blk_status_to_errno(status));
+	spin_lock(&o->state_lock);
+	cow_pending_remove(p);
+	pending_free_room(p);
+	store->nr_own[p->turn] -= p->own;
+	if (p->publishing)
+		count_publishing(p, -1);
+	list_splice_init(&p->parked, &parked);
+	if (p->kept)
+		pending_keep(p);
+	else
+		mempool_free(p, &o->pending_pool);
+	o->nr_pendings--;
+	if (!list_empty(&o->deferred))
+		mod_delayed_work(o->wq, &o->decide_work, 0);
+	store->nr_pendings--;
+	/* A waiter queues itself before it checks the counts, which it does under the lock. */
+	if (waitqueue_active(&store->idle))
+		wake_up(&store->idle);
+	spin_unlock(&o->state_lock);
+
+	if (carrier) {
+		carrier->carries = NULL;
+		/* Its data may have been written, but no lookup would find it (I6). */
+		if (status && !carrier->bio->bi_status)
+			carrier->bio->bi_status = status;
+		bio_endio(carrier->bio);
+	}
+	list_for_each_entry_safe(cb, next, &parked, node) {
+		list_del_init(&cb->node);
+		cb->exact |= exact;
+		if (refuse && cb->snap)
+			cow_bio_finish(cb, BLK_STS_IOERR);
+		else
+			cow_bio_decide_again(cb);
+	}
+}
+
+/* ----------------------------------------------------------------- in between */
+
+static void pending_failed(struct cow_pending *p)
+{
+	/* A snapshot's own write fails alone: nothing old is lost with it. */
+	if (cow_kind_is_private(p->kind))
+		return;
+	/* Nothing is lost either while home is not written: the next write decides. */
+	if (p->unread && !p->exact)
+		return;
+	cow_store_invalidate(p->store, COW_SNAP_INVALID,
+			     p->unread ? "old data could not be read" :
+			     "old data could not be written to the store");
+}
+
+/* There was no memory to put @p into the map: try again later. */
+static void pending_map_later(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+
+	if (list_empty(&o->unmapped)) {
+		o->map_delay = clamp_t(unsigned long, o->map_delay * 2, MAP_DELAY_MIN,
+				       MAP_DELAY_MAX);
+		o->map_again = jiffies + o->map_delay;
+		cow_engine_kick_later(o->engine, o->map_delay);
+		DMWARN_LIMIT("store %pg: no memory to remember an exception: writes wait for %u ms",
+			     p->store->bdev, jiffies_to_msecs(o->map_delay));
+	}
+	list_add_tail(&p->node, &o->unmapped);
+}
+
+/* The data of @p is safe: put it into the map. */
+static void pending_map(struct cow_pending *p)
+{
+	int r;
+
+	/*
+	 * Raised before the map changes, so that a write that finds the
+	 * map changed finds this raised.
+	 */
+	if (!p->publishing)
+		count_publishing(p, 1);
+	p->publishing = true;
+	/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
+	smp_wmb();
+	r = pending_insert(p);
+	trace_cowsnap_publish(p->store->bdev->bd_dev, p->first, cow_pending_nr(p), p->epoch, r);
+	if (r == -ENOMEM) {
+		pending_map_later(p);
+		return;
+	}
+	if (!r)
+		p->nr_room = 0;
+	else if (cow_kind_is_private(p->kind))
+		p->status = BLK_STS_IOERR;
+	if (!cow_reads_wait(p))
+		cow_pending_release(p);
+}
+
+void cow_pending_publish(struct cow_pending *p)
+{
+	if (!p->status) {
+		pending_map(p);
+		return;
+	}
+	pending_failed(p);
+	cow_pending_release(p);
+}
+
+void cow_pending_map_again(struct cow_origin *o)
+{
+	struct cow_pending *p, *next;
+	LIST_HEAD(again);
+
+	if (list_empty(&o->unmapped) || time_before(jiffies, o->map_again))
+		return;
+	list_splice_init(&o->unmapped, &again);
+	list_for_each_entry_safe(p, next, &again, node) {
+		list_del_init(&p->node);
+		/* One more failure is enough to know. */
+		if (list_empty(&o->unmapped))
+			pending_map(p);
+		else
+			list_add_tail(&p->node, &o->unmapped);
+	}
+	if (list_empty(&o->unmapped))
+		o->map_delay = 0;
+}

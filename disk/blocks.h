@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: table blocks in memory */
+#ifndef DM_COWSNAP_DISK_BLOCKS_H
+#define DM_COWSNAP_DISK_BLOCKS_H
+
+#include "dm-cowsnap.h"
+
+struct cow_block;
+struct cow_meta;
+
+/* The seed for what stands at @sector of the store. Any context. */
+u32 cow_meta_seed(const struct cow_meta *meta, sector_t sector);
+
+/* Fill in header and crc of table block @number in @data. */
+void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, void *data,
+		   u64 sequence, u64 durable);
+
+/*
+ * Has this table block the right crc, perhaps after turning back one flipped bit?
+ * Any context.
+ */
+bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
+			 void *data);
+
+/* Block @number has slots, so it is not known to be empty. While loading, or with the lock. */
+void cow_meta_note_used(struct cow_meta *meta, u64 number);
+
+/* Keep table block 0 or 1 in memory, as loading has found it. */
+void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data);
+
+/* The block with this number, if it is in memory. meta->blocks_lock held. */
+struct cow_block *cow_block_find(struct cow_meta *meta, u64 number);
+
+/* A new block, on no list. NULL: no memory. */
+struct cow_block *cow_block_alloc(struct cow_meta *meta, gfp_t gfp);
+void cow_block_free(struct cow_meta *meta, struct cow_block *b);
+
+/* Blocks of the segment from @block on, as they stand on the disk. May sleep. */
+int cow_blocks_read(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
+		    u32 nr, void *buffer);
+
+/*
+ * Have table block @block of the segment in memory; @ahead: and some of those behind
+ * it. -ENOMEM: all blocks are in the commit under way or the next; when a commit has
+ * ended there is one. -ERANGE: it is not in use. -EIO, -EBADMSG. meta->blocks_lock held, may
+ * sleep.
+ */
+int cow_block_get(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
+		  bool ahead, struct cow_block **out);
+
+#endif

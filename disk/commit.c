@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: commits
+ *
+ *   joined --> dirty blocks --> commit N: blocks and data written --> durable --> published
+ *   (slots     in order of      in parallel, with FUA, or a flush                (copy/worker.c)
+ *   filled in)  their tickets   at the end
+ *
+ * One commit is under way at a time. Pendings that join meanwhile go with the next one, so
+ * under load many pendings share a commit. Copies of the blocks are written, so that the
+ * blocks can change again at once. A pending that spans more blocks than one commit takes
+ * waits for the commit with its last ticket.
+ *
+ * Promises kept here:
+ *  I2  a pending is published only when its slots and its data are durable.
+ *  I5  blocks name a commit durable only when it is; slots stay fresh until then.
+ *
+ * What a crash leaves: the blocks of the last commit in any mixture of old and new.
+ * Their new slots are fresh and believed only where the data is there as well.
+ *
+ * Only the engine's worker joins and commits. Other writers of metadata acquire it
+ * first, which waits for the commit under way and keeps the next from starting.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "copy/pending.h"
+#include "disk/blocks.h"
+#include "disk/commit.h"
+#include "disk/meta.h"
+#include "disk/private.h"
+#include "disk/slots.h"
+#include "origin/origin.h"
+#include "trace/cowsnap.h"
+
+static bool meta_needs_flush(const struct cow_meta *meta)
+{
+	struct block_device *bdev = meta->store->bdev;
+
+	return bdev_write_cache(bdev) && !bdev_fua(bdev);
+}
+
+blk_opf_t cow_meta_fua(const struct cow_meta *meta)
+{
+	struct block_device *bdev = meta->store->bdev;
+
+	return bdev_write_cache(bdev) && bdev_fua(bdev) ? REQ_FUA : 0;
+}
+
+/* Have cow_meta_go_on() called. Any context. */
+static void meta_kick(struct cow_meta *meta)
+{
+	struct cow_origin *o = meta->store->origin;
+	unsigned long flags;
+
+	spin_lock_irqsave(&o->reads_lock, flags);
+	if (list_empty(&meta->work_node))
+		list_add_tail(&meta->work_node, &o->meta_work);
+	spin_unlock_irqrestore(&o->reads_lock, flags);
+	cow_engine_kick(o->engine);
+}
+
+struct cow_meta *cow_meta_pop(struct cow_origin *o)
+{
+	struct cow_meta *meta = list_first_entry_or_null(&o->meta_work, struct cow_meta,
+							 work_node);
+
+	lockdep_assert_held(&o->reads_lock);
+	if (meta)
+		list_del_init(&meta->work_node);
+	return meta;
+}
+
+void cow_meta_unlist(struct cow_meta *meta)
+{
+	lockdep_assert_held(&meta->store->origin->reads_lock);
+	list_del_init(&meta->work_node);
+}
+
+/* --------------------------------------------------------- acquired by others */
+
+void cow_meta_acquire(struct cow_meta *meta)
+{
+	atomic_inc(&meta->acquirers);
+	wait_event(meta->wait, cmpxchg(&meta->phase, META_IDLE, META_ACQUIRED) == META_IDLE);
+	atomic_dec(&meta->acquirers);
+}
+
+void cow_meta_release(struct cow_meta *meta)
+{
+	/* Pairs with the cmpxchg() in cow_meta_acquire() and in commit_start(). */
+	smp_store_release(&meta->phase, META_IDLE);
+	wake_up(&meta->wait);
+	meta_kick(meta);
+}
+
+/* ------------------------------------------------------------------- a commit */
+
+static void commit_put(struct cow_meta *meta)
+{
+	/* Keeps @meta and the engine: after its last bio the commit may end at any time. */
+	rcu_read_lock();
+	if (atomic_dec_and_test(&meta->ios))
+		meta_kick(meta);
+	rcu_read_unlock();
+}
+
+static void commit_endio(struct bio *bio)
+{
+	struct cow_meta *meta = bio->bi_private;
+
+	if (bio->bi_status)
+		meta->status = bio->bi_status;
+	bio_put(bio);
+	commit_put(meta);
+}
+
+static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_t opf,
+			      sector_t sector)
+{
+	struct bio *bio = bio_alloc_bioset(meta->store->bdev, vecs, opf, GFP_NOIO,
+					   &meta->bios);
+
+	bio->bi_iter.bi_sector = sector;
+	bio->bi_end_io = commit_endio;
+	bio->bi_private = meta;
+	atomic_inc(&meta->ios);
+	return bio;
+}
+
+/* Seal the first dirty blocks and copy them to the commit's buffers, in order of numbers. */
+static unsigned int commit_gather(struct cow_meta *meta, struct cow_block **blocks)
+{
+	bool has_super = false;
+	unsigned int nr = 0, at;
+	struct cow_block *b;
+
+	while (nr < COWSNAP_COMMIT_BLOCKS && !list_empty(&meta->dirty)) {
+		b = list_first_entry(&meta->dirty, struct cow_block, lru);
+		/* Never both superblocks at once: the other one is in the next commit. */
+		if (b->pinned && has_super)
+			break;
+		has_super |= b->pinned;
+		cow_meta_seal(meta, b->number, b->sector, b->data, meta->sequence,
+			      meta->durable);
+		meta->ticket = b->ticket;
+		b->ticket = 0;
+		if (b->pinned)
+			list_del_init(&b->lru);
+		else
+			list_move_tail(&b->lru, &meta->writing);
+		for (at = nr++; at && blocks[at - 1]->number > b->number; at--)
+			blocks[at] = blocks[at - 1];
+		blocks[at] = b;
+	}
+	for (at = 0; at < nr; at++)
+		memcpy(meta->out[at], blocks[at]->data, meta->geometry.block_bytes);
+	return nr;
+}
+
+/* Neighbouring blocks go in one bio. */
+static void commit_write(struct cow_meta *meta, struct cow_block **blocks, unsigned int nr)
+{
+	unsigned int bytes = meta->geometry.block_bytes;
+	struct bio *bio = NULL;
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		struct page *page = virt_to_page(meta->out[i]);
+		unsigned int offset = offset_in_page(meta->out[i]);
+
+		if (bio && bio_end_sector(bio) == blocks[i]->sector &&
+		    bio_add_page(bio, page, bytes, offset) == bytes)
+			continue;
+		if (bio)
+			submit_bio_noacct(bio);
+		bio = commit_bio(meta, min(nr - i, BIO_MAX_VECS),
+				 REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta),
+				 blocks[i]->sector);
+		__bio_add_page(bio, page, bytes, offset);
+		meta->stats.block_writes++;
+	}
+	if (bio)
+		submit_bio_noacct(bio);
+}
+
+/* The commit ends after the data of its members. */
+static void commit_await_data(struct cow_meta *meta)
+{
+	struct cow_pending *p;
+
+	list_for_each_entry(p, &meta->members, member) {
+		if (p->commit != COW_JOINED)
+			continue;
+		p->commit = COW_AWAITED;
+		atomic_inc(&meta->ios);
+	}
+}
+
+static void commit_start(struct cow_meta *meta)
+{
+	struct cow_block *blocks[COWSNAP_COMMIT_BLOCKS];
+	unsigned int nr;
+
+	if (list_empty(&meta->members) && list_empty(&meta->retry))
+		return;
+	/* Acquirers go first. cow_meta_release() has this called again. */
+	if (atomic_read(&meta->acquirers))
+		return;
+	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE)
+		return;
+	meta->status = BLK_STS_OK;
+	atomic_set(&meta->ios, 1);
+	mutex_lock(&meta->blocks_lock);
+	meta->sequence++;
+	nr = commit_gather(meta, blocks);
+	trace_cowsnap_commit(meta->store->bdev->bd_dev, meta->sequence, nr);
+	commit_await_data(meta);
+	commit_write(meta, blocks, nr);
+	mutex_unlock(&meta->blocks_lock);
+	meta->stats.commits++;
+	commit_put(meta);
+}
+
+static void commit_flush(struct cow_meta *meta)
+{
+	struct bio *bio;
+
+	atomic_set(&meta->ios, 1);
+	WRITE_ONCE(meta->phase, META_FLUSHING);
+	bio = commit_bio(meta, 0, REQ_OP_WRITE | REQ_PREFLUSH, 0);
+	submit_bio_noacct(bio);
+	commit_put(meta);
+}
+
+static void member_leave(struct cow_pending *p)
+{
+	list_del_init(&p->member);
+	p->commit = COW_NOT_JOINED;
+}
+
+/* Members that found no memory for their blocks: those of the commit are free now. */
+static void retry_collect(struct cow_meta *meta, struct list_head *retry)
+{
+	struct cow_pending *p;
+
+	list_splice_tail_init(&meta->retry, retry);
+	list_for_each_entry(p, retry, member)
+		p->again &= !meta->failed;
+}
+
+void cow_meta_note(struct cow_meta *meta)
+{
+	struct cow_store *store = meta->store;
+
+	/* Does nothing while it is queued already. */
+	queue_delayed_work(store->origin->wq, &store->note_work, HZ);
+}
+
+static void commit_fail(struct cow_meta *meta, struct list_head *ended)
+{
+	struct cow_pending *p, *next;
+
+	cow_meta_fence(meta);
+	list_for_each_entry_safe(p, next, &meta->members, member) {
+		bool data_done = p->commit == COW_DATA_DONE;
+
+		p->status = p->status ?: meta->status;
+		member_leave(p);
+		if (data_done)
+			list_add_tail(&p->member, ended);
+	}
+}
+
+static void commit_succeed(struct cow_meta *meta, struct list_head *ended)
+{
+	struct cow_pending *p;
+
+	WRITE_ONCE(meta->durable, meta->sequence);
+	/* Before the last member may let the store be closed. */
+	cow_meta_note(meta);
+	while ((p = list_first_entry_or_null(&meta->members, struct cow_pending, member))) {
+		if (p->ticket > meta->ticket)
+			break;
+		member_leave(p);
+		list_add_tail(&p->member, ended);
+	}
+}
+
+static bool commit_is_over(struct cow_meta *meta)
+{
+	if (atomic_read(&meta->ios))
+		return false;
+	if (meta->phase == META_FLUSHING || meta->status || !meta_needs_flush(meta))
+		return true;
+	commit_flush(meta);
+	return false;
+}
+
+static bool commit_is_under_way(const struct cow_meta *meta)
+{
+	enum meta_phase phase = READ_ONCE(meta->phase);
+
+	return phase == META_WRITING || phase == META_FLUSHING;
+}
+
+bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
+		      struct list_head *retry)
+{
+	if (!commit_is_under_way(meta))
+		return true;
+	if (!commit_is_over(meta))
+		return false;
+	trace_cowsnap_committed(meta->store->bdev->bd_dev, meta->sequence,
+				blk_status_to_errno(meta->status));
+	/* These blocks are on the disk now, so they need not stay in memory. */
+	mutex_lock(&meta->blocks_lock);
+	list_splice_tail_init(&meta->writing, &meta->clean);
+	mutex_unlock(&meta->blocks_lock);
+	if (meta->status)
+		commit_fail(meta, ended);
+	else
+		commit_succeed(meta, ended);
+	retry_collect(meta, retry);
+	return true;
+}
+
+void cow_meta_go_on(struct cow_meta *meta)
+{
+	if (commit_is_under_way(meta))
+		cow_meta_release(meta);
+	commit_start(meta);
+}
+
+/* -------------------------------------------------------------------- its members */
+
+bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
+{
+	struct cow_meta *meta = p->store->meta;
+	int r = meta->failed ? -EIO : 0;
+
+	p->ticket = 0;
+	mutex_lock(&meta->blocks_lock);
+	if (!r)
+		r = cow_slots_fill(meta, p, job);
+	mutex_unlock(&meta->blocks_lock);
+	if (r == -ENOMEM && job) {
+		p->again = true;
+		return false;
+	}
+	if (r && r != -ENOMEM) {
+		DMERR_LIMIT("store %pg: a table block cannot be %s (%d)", p->store->bdev,
+			    meta->failed ? "written" : "read", r);
+		p->status = errno_to_blk_status(r);
+		return false;
+	}
+	if (!r)
+		p->commit = job ? COW_JOINED : COW_DATA_DONE;
+	list_add_tail(&p->member, r ? &meta->retry : &meta->members);
+	meta_kick(meta);
+	return true;
+}
+
+/* Its slots are on disk, or will be: without the data they must not be believed. */
+static void member_data_failed(struct cow_meta *meta, struct cow_pending *p)
+{
+	member_leave(p);
+	cow_meta_fence(meta);
+}
+
+bool cow_meta_data_done(struct cow_pending *p)
+{
+	struct cow_meta *meta = p->store->meta;
+
+	if (p->again) {
+		list_add_tail(&p->member, &meta->retry);
+		meta_kick(meta);
+		return false;
+	}
+	switch (p->commit) {
+	case COW_JOINED:
+		p->commit = COW_DATA_DONE;
+		if (p->status)
+			member_data_failed(meta, p);
+		break;
+	case COW_AWAITED:
+		p->commit = COW_DATA_DONE;
+		if (p->status)
+			meta->status = p->status;
+		commit_put(meta);
+		break;
+	default:
+		break;
+	}
+	return p->commit == COW_NOT_JOINED;
+}

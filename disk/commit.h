@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: commits */
+#ifndef DM_COWSNAP_DISK_COMMIT_H
+#define DM_COWSNAP_DISK_COMMIT_H
+
+#include <linux/blkdev.h>
+#include <linux/list.h>
+
+struct cow_job;
+struct cow_meta;
+struct cow_origin;
+struct cow_pending;
+
+/*
+ * Fill in the slots of @pending and have them committed together with its data; it is
+ * published when both are durable. @job has the data (NULL: it is durable already).
+ *
+ * False: pending->status is set after an error, and the caller goes on. Without memory for
+ * table blocks pending->again is set (with @job), and the data must not be written:
+ * cow_meta_data_done() has it copied again. Without @job, joining is tried again later, and
+ * the result is true. Engine's worker.
+ */
+bool cow_meta_join(struct cow_pending *pending, struct cow_job *job);
+
+/*
+ * The data of a pending that joined has ended, well or not. True: it is to be published
+ * now, by the caller. Engine's worker.
+ */
+bool cow_meta_data_done(struct cow_pending *pending);
+
+/* Take the first off origin->meta_work; NULL if it is empty. origin->reads_lock held. */
+struct cow_meta *cow_meta_pop(struct cow_origin *origin);
+
+/* Take @meta off that list, if it is on it. origin->reads_lock held. */
+void cow_meta_unlist(struct cow_meta *meta);
+
+/* Nothing but the caller writes metadata until cow_meta_release(). May sleep. */
+void cow_meta_acquire(struct cow_meta *meta);
+void cow_meta_release(struct cow_meta *meta);
+
+/* REQ_FUA if that is how writes to this store become durable, else 0. */
+blk_opf_t cow_meta_fua(const struct cow_meta *meta);
+
+/*
+ * A commit is durable: once the store has been idle for a second the superblocks name
+ * it, and nothing of it is in doubt after a crash. Any context.
+ */
+void cow_meta_note(struct cow_meta *meta);
+
+/*
+ * If the commit under way has ended: those of its members that are to be published now, in
+ * order, go to @ended, by ->member (with ->status if it failed); those that had found no
+ * memory for their blocks go to @retry, to be copied (->again) or joined again. The caller
+ * deals with both and then calls cow_meta_go_on(). False: a commit is still under way, and
+ * there is nothing more to do. Engine's worker.
+ */
+bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
+		      struct list_head *retry);
+
+/* Begin the next commit, if there is something to commit. Engine's worker. */
+void cow_meta_go_on(struct cow_meta *meta);
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: metadata that is written at once, not by a commit
+ *
+ * All of it is written with the metadata acquired (cow_meta_acquire()): no commit is
+ * under way, and none begins. Superblocks share their blocks with slots, so those
+ * blocks are written as a whole.
+ */
+#include <linux/crc32c.h>
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+#include "disk/blocks.h"
+#include "disk/direct.h"
+#include "disk/io.h"
+#include "disk/private.h"
+#include "disk/slots.h"
+
+/*
+ * Write @data as the block @b. A dirty block may be written before its commit; then its
+ * header names that commit.
+ */
+static int block_write_now(struct cow_meta *meta, struct cow_block *b, void *data)
+{
+	if (b->ticket)
+		cow_meta_seal(meta, b->number, b->sector, data, meta->sequence + 1,
+			      meta->durable);
+	return cow_meta_io(meta->store->bdev,
+			   REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_PREFLUSH | REQ_FUA,
+			   b->sector, data, meta->geometry.block_bytes);
+}
+
+int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
+			u64 chunk)
+{
+	struct cowsnap_slot *slot, old;
+	struct cow_block *b;
+	u32 index;
+	int r;
+
+	mutex_lock(&meta->blocks_lock);
+	r = cow_slot_find(meta, place, false, &b, &index);
+	if (!r) {
+		cow_block_dirty(meta, b);
+		slot = cow_block_slot(b, index);
+		old = *slot;
+		cowsnap_slot_set(slot, chunk, 0, kind, 0);
+		r = block_write_now(meta, b, b->data);
+		if (r) {
+			*slot = old;
+			r = -EIO;
+		}
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return r;
+}
+
+/* Write @b with the numbers that it has, and with its slots as fresh as they are. */
+static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
+{
+	const struct cowsnap_block_header *header = cow_block_header(b->number, b->data);
+
+	cow_meta_seal(meta, b->number, b->sector, b->data, le64_to_cpu(header->sequence),
+		      le64_to_cpu(header->durable));
+	return cow_meta_io(meta->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC, b->sector,
+			   b->data, meta->geometry.block_bytes);
+}
+
+/* Free the first slots of @place that are in one block. Returns how many, or -errno. */
+static int free_in_block(struct cow_meta *meta, const u64 *place, size_t nr)
+{
+	struct cowsnap_segment seg;
+	struct cow_block *b = NULL;
+	u32 block, index;
+	size_t i;
+	int r;
+
+	for (i = 0; i < nr; i++) {
+		r = cow_slot_where(meta, place[i], &seg, &block, &index);
+		if (!r && b && b->number != seg.first_block + block)
+			break;
+		if (!r && !b)
+			r = cow_block_get(meta, &seg, block, false, &b);
+		if (r)
+			return r;
+		cowsnap_slot_set(cow_block_slot(b, index), 0, 0, COWSNAP_SLOT_FREE, 0);
+	}
+	r = block_rewrite(meta, b);
+	return r ?: i;
+}
+
+int cow_meta_free_slots(struct cow_meta *meta, const u64 *place, size_t nr)
+{
+	int r = 0;
+
+	mutex_lock(&meta->blocks_lock);
+	while (nr) {
+		r = free_in_block(meta, place, nr);
+		if (r < 0)
+			break;
+		place += r;
+		nr -= r;
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return min(r, 0);
+}
+
+void cow_meta_seal_super_blocks(struct cow_meta *meta)
+{
+	u64 number;
+
+	mutex_lock(&meta->blocks_lock);
+	for (number = 0; number < 2; number++) {
+		struct cow_block *b = cow_block_find(meta, number);
+
+		cow_meta_seal(meta, number, b->sector, b->data, 0, 0);
+	}
+	mutex_unlock(&meta->blocks_lock);
+}
+
+/* Put @super, as the copy in front of block @b, into @data. */
+static void super_put(struct cow_meta *meta, struct cow_block *b,
+		      const struct cowsnap_super *super, void *data)
+{
+	struct cowsnap_super *copy = data;
+
+	*copy = *super;
+	copy->crc = cpu_to_le32(cowsnap_super_crc(copy, b->sector));
+}
+
+static int super_write_copy(struct cow_meta *meta, u64 number,
+			    const struct cowsnap_super *super)
+{
+	struct cow_block *b = cow_block_find(meta, number);
+	int r;
+
+	memcpy(meta->scratch, b->data, meta->geometry.block_bytes);
+	super_put(meta, b, super, meta->scratch);
+	r = block_write_now(meta, b, meta->scratch);
+	if (r)
+		DMERR_LIMIT("store %pg: the superblock at sector %llu cannot be written (%d)",
+			    meta->store->bdev, (u64)b->sector, r);
+	return r;
+}
+
+int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super)
+{
+	u64 number;
+	int r[2];
+
+	/* One after the other: if one is torn, the other is whole. */
+	mutex_lock(&meta->blocks_lock);
+	for (number = 0; number < 2; number++)
+		r[number] = super_write_copy(meta, number, super);
+	/* What is not on the disk is not written by a later commit either. */
+	for (number = 0; number < 2 && (!r[0] || !r[1]); number++) {
+		struct cow_block *b = cow_block_find(meta, number);
+
+		super_put(meta, b, super, b->data);
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return r[0] && r[1] ? r[0] : 0;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: metadata is read and written, and waited for */
+#ifndef DM_COWSNAP_DISK_IO_H
+#define DM_COWSNAP_DISK_IO_H
+
+#include <linux/blkdev.h>
+
+int cow_meta_init(void);
+void cow_meta_exit(void);
+
+/*
+ * Read or write @bytes of kmalloc or vmalloc memory, and wait. Returns 0 or a negative
+ * errno of the device: it never fails for want of memory. May sleep, but needs no memory
+ * beyond the module's own reserve.
+ */
+int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
+		size_t bytes);
+
+#endif

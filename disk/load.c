@@ -1,0 +1,764 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: opening a store
+ *
+ * Tables are read one after the other in large reads, every slot goes into the map, and
+ * versions that no live snapshot needs are taken out of it again. Nothing on the disk is
+ * believed without its checksum, and no number without its bounds. A block with a wrong
+ * number counts as damaged, like one that cannot be read.
+ *
+ * A copied slot that is fresh, in a block of a commit later than D, is in doubt (see the
+ * format). D is known when all blocks have been read, so the slots in doubt are collected
+ * and settled at the end:
+ *
+ *   data has the crc of the slot   the slot is believed
+ *   home has data with that crc    the commit had not ended, since home may only be written
+ *                                  after that: the slot is dropped
+ *   neither                        the commit had ended, and its data was damaged later:
+ *                                  the slot is kept, so that reads of it give an error
+ *
+ * Home is read as it is now, before any write is let through. If it was written meanwhile
+ * without the store (by another kernel, or a table without it), the third case gives errors
+ * where the snapshot would be wrong otherwise. So it does where home cannot be read. LVM
+ * opens a store before its origin has a length; then all slots in doubt wait until it has
+ * one (cow_load_settle()).
+ *
+ * Until all is settled nothing is written. Then each block with slots to drop is written
+ * once, the others in it as fresh as they were, the numbers in its header as they were;
+ * the superblock comes last and names all commits durable. A cut at any point of this
+ * leaves a store that is settled in the same way the next time.
+ */
+#include <linux/crc32c.h>
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap.h"
+#include "disk/blocks.h"
+#include "disk/commit.h"
+#include "disk/direct.h"
+#include "disk/io.h"
+#include "disk/load.h"
+#include "disk/mend.h"
+#include "disk/meta.h"
+#include "disk/records.h"
+#include "disk/super.h"
+#include "origin/origin.h"
+#include "store/epochs.h"
+#include "store/error.h"
+#include "store/options.h"
+#include "store/snapshots.h"
+#include "store/space.h"
+#include "store/state.h"
+#include "store/store.h"
+
+/* The room for slots in doubt, at first. */
+#define SUSPECTS_MIN	1024U
+
+/* A copied slot in doubt. */
+struct cow_suspect {
+	struct cow_extent ext;		/* one chunk */
+	u64 sequence;			/* of its block */
+	u32 crc;
+};
+
+struct cow_loader {
+	struct cow_store *store;
+	struct cow_meta *meta;
+	const struct cowsnap_geometry *geometry;
+	u64 durable;			/* D: the largest that any block names */
+	u64 last;			/* largest number of a commit */
+	u64 epoch;			/* largest of any slot */
+	u32 damaged;			/* blocks */
+	u32 damage_mark;		/* which */
+	struct cow_extent run;		/* what has not gone into the map yet */
+	struct cow_suspect *suspects;	/* by place */
+	size_t nr_suspects, max_suspects;
+	u32 nr_dropped, nr_bad;
+	struct xarray lost_records;	/* numbers of blocks of records */
+	bool failed;			/* it could not be settled */
+	u8 *buffer;			/* tables, or a chunk */
+};
+
+/* ------------------------------------------------------------------- into the map */
+
+static int flush_run(struct cow_loader *l)
+{
+	int r = l->run.nr ? cow_map_insert(&l->store->map, &l->run, 0) : 0;
+
+	l->run.nr = 0;
+	return r;
+}
+
+static int add_extent(struct cow_loader *l, const struct cow_extent *ext)
+{
+	struct cow_extent *run = &l->run;
+	int r;
+
+	if (run->nr && run->nr < COW_RUN_CHUNKS && run->kind == ext->kind &&
+	    run->epoch == ext->epoch && run->chunk + run->nr == ext->chunk &&
+	    run->place + run->nr == ext->place) {
+		run->nr++;
+		return 0;
+	}
+	r = flush_run(l);
+	*run = *ext;
+	return r;
+}
+
+/* ---------------------------------------------------------------- slots in doubt */
+
+/* Slots of commits up to D, as it is known by now, are durable after all. */
+static int believe_durable(struct cow_loader *l)
+{
+	size_t i, kept = 0;
+	int r = 0;
+
+	for (i = 0; i < l->nr_suspects && !r; i++) {
+		if (l->suspects[i].sequence > l->durable)
+			l->suspects[kept++] = l->suspects[i];
+		else
+			r = add_extent(l, &l->suspects[i].ext);
+	}
+	l->nr_suspects = kept;
+	return r;
+}
+
+static int make_room(struct cow_loader *l)
+{
+	size_t max = max_t(size_t, SUSPECTS_MIN, 2 * l->max_suspects);
+	struct cow_suspect *more;
+	int r = believe_durable(l);
+
+	/* If half of the room is free now, that is enough. */
+	if (r || (l->max_suspects && l->nr_suspects <= l->max_suspects / 2))
+		return r;
+	more = kvmalloc_array(max, sizeof(*more), GFP_KERNEL);
+	if (!more)
+		return -ENOMEM;
+	if (l->nr_suspects)
+		memcpy(more, l->suspects, l->nr_suspects * sizeof(*more));
+	kvfree(l->suspects);
+	l->suspects = more;
+	l->max_suspects = max;
+	return 0;
+}
+
+static int add_suspect(struct cow_loader *l, const struct cow_extent *ext, u64 sequence,
+		       u32 crc)
+{
+	int r = l->nr_suspects == l->max_suspects ? make_room(l) : 0;
+
+	if (!r)
+		l->suspects[l->nr_suspects++] = (struct cow_suspect){
+			.ext = *ext, .sequence = sequence, .crc = crc,
+		};
+	return r;
+}
+
+/* -------------------------------------------------------------------- tables */
+
+static const enum cow_kind slot_kinds[] = {
+	[COWSNAP_SLOT_COPIED] = COW_COPIED,
+	[COWSNAP_SLOT_ZERO] = COW_ZERO,
+	[COWSNAP_SLOT_PRIVATE] = COW_PRIVATE,
+	[COWSNAP_SLOT_PRIVATE_ZERO] = COW_PRIVATE_ZERO,
+};
+
+struct cow_raw_slot {
+	u64 chunk, epoch;
+	u8 kind;
+	bool fresh;
+};
+
+static void slot_parse(const struct cowsnap_slot *slot, struct cow_raw_slot *raw)
+{
+	raw->chunk = cowsnap_slot_chunk(slot);
+	raw->epoch = cowsnap_slot_epoch(slot);
+	raw->kind = cowsnap_slot_kind(slot);
+	raw->fresh = cowsnap_slot_is_fresh(slot);
+}
+
+static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *raw,
+			     u64 place)
+{
+	u64 chunks = (l->store->origin_sectors + l->store->chunk_sectors - 1) >>
+		     l->store->chunk_shift;
+
+	if (raw->kind == COWSNAP_SLOT_FREE)
+		return true;
+	if (place >= l->store->space.nr_chunks || raw->kind >= COWSNAP_SLOT_KINDS)
+		return false;
+	if (raw->kind == COWSNAP_SLOT_RECORDS)
+		return raw->chunk * cowsnap_block_records(l->geometry) *
+			       l->geometry->chunk_blocks <
+		       COWSNAP_MAX_SNAPSHOTS - COWSNAP_SUPER_RECORDS;
+	return raw->epoch && raw->epoch <= COW_EPOCH_MAX && raw->chunk < chunks;
+}
+
+/* Commits are counted from 1, so a number this large cannot be. */
+static bool header_makes_sense(const struct cowsnap_block_header *header)
+{
+	return le64_to_cpu(header->sequence) < BIT_ULL(62) &&
+	       le64_to_cpu(header->durable) < BIT_ULL(62);
+}
+
+static bool block_makes_sense(struct cow_loader *l, const struct cowsnap_slot *slots,
+			      u32 nr, u64 place)
+{
+	struct cow_raw_slot raw;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		slot_parse(&slots[i], &raw);
+		if (!slot_makes_sense(l, &raw, place + i))
+			return false;
+	}
+	return true;
+}
+
+static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 place,
+		     u64 sequence)
+{
+	struct cow_raw_slot raw;
+	struct cow_extent ext;
+	int r;
+
+	slot_parse(slot, &raw);
+	if (raw.kind == COWSNAP_SLOT_FREE)
+		return 0;
+	r = cow_space_take(&l->store->space, place);
+	if (r)
+		return r;
+	if (raw.kind == COWSNAP_SLOT_RECORDS)
+		return xa_err(xa_store(&l->store->record_chunks, raw.chunk,
+				       xa_mk_value(place + 1), GFP_KERNEL));
+	ext.chunk = raw.chunk;
+	ext.nr = 1;
+	ext.place = place;
+	ext.epoch = raw.epoch;
+	ext.kind = slot_kinds[raw.kind];
+	l->epoch = max(l->epoch, raw.epoch);
+	if (!raw.fresh || ext.kind != COW_COPIED || sequence <= l->durable)
+		return add_extent(l, &ext);
+	return add_suspect(l, &ext, sequence, cowsnap_slot_crc(slot));
+}
+
+/* It is unknown which chunks a lost block described, so its own stay taken. */
+static int block_is_lost(struct cow_loader *l, u64 number, u64 place, u32 nr,
+			 sector_t sector, const char *why)
+{
+	u32 i;
+	int r = 0;
+
+	DMERR_LIMIT("store %pg: the table at sector %llu %s: snapshots have lost chunks",
+		    l->store->bdev, (u64)sector, why);
+	l->damaged++;
+	l->damage_mark = cowsnap_damage_mark(l->damage_mark, number);
+	cow_meta_note_used(l->meta, number);
+	for (i = 0; i < nr && !r && place + i < l->store->space.nr_chunks; i++)
+		r = cow_space_take(&l->store->space, place + i);
+	return r;
+}
+
+static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u32 block,
+		      void *data, bool unreadable)
+{
+	u64 number = seg->first_block + block;
+	sector_t sector = cowsnap_block_sector(l->geometry, seg, block);
+	u64 place = seg->data + cowsnap_first_slot(l->geometry, seg, block);
+	u32 i, nr = cowsnap_block_slots(l->geometry, number);
+	const struct cowsnap_block_header *header = data + cowsnap_area_offset(number);
+	const struct cowsnap_slot *slots = (const struct cowsnap_slot *)(header + 1);
+	u64 sequence;
+	int r = 0;
+
+	if (!nr)
+		return 0;
+	if (unreadable)
+		return block_is_lost(l, number, place, nr, sector, "cannot be read");
+	if (!cow_meta_mend_block(l->meta, number, sector, data) ||
+	    !header_makes_sense(header) || !block_makes_sense(l, slots, nr, place))
+		return block_is_lost(l, number, place, nr, sector, "is damaged");
+	if (memchr_inv(slots, 0, nr * sizeof(*slots)))
+		cow_meta_note_used(l->meta, number);
+	if (number < 2)
+		cow_meta_keep_block(l->meta, number, data);
+	sequence = le64_to_cpu(header->sequence);
+	l->durable = max_t(u64, l->durable, le64_to_cpu(header->durable));
+	l->last = max(l->last, sequence);
+	for (i = 0; i < nr && !r; i++)
+		r = load_slot(l, &slots[i], place + i, sequence);
+	return r;
+}
+
+static int load_segment(struct cow_loader *l, const struct cowsnap_segment *seg, u32 blocks)
+{
+	u32 bytes = l->geometry->block_bytes;
+	u32 at_once = (COWSNAP_MAX_TABLE_SECTORS << SECTOR_SHIFT) / bytes;
+	DECLARE_BITMAP(unreadable, COWSNAP_MAX_TABLE_SECTORS);
+	u32 block, i;
+	int r = 0;
+
+	for (block = 0; block < blocks && !r; block += at_once) {
+		u32 nr = min(blocks - block, at_once);
+
+		cow_read_units(l->store->bdev, cowsnap_block_sector(l->geometry, seg, block),
+			       l->buffer, bytes, nr, unreadable);
+		for (i = 0; i < nr && !r; i++)
+			r = load_block(l, seg, block + i, l->buffer + (size_t)i * bytes,
+				       test_bit(i, unreadable));
+		cond_resched();
+	}
+	return r;
+}
+
+static int load_tables(struct cow_loader *l)
+{
+	u32 blocks = l->store->space.blocks;
+	struct cowsnap_segment seg;
+	u64 index;
+	int r = 0;
+
+	for (index = 0; !r; index++) {
+		cowsnap_get_segment(l->geometry, index, &seg);
+		if (seg.first_block >= blocks)
+			break;
+		r = load_segment(l, &seg, min_t(u64, seg.blocks, blocks - seg.first_block));
+	}
+	return r;
+}
+
+/* ------------------------------------------------------- what is in doubt, settled */
+
+enum cow_verdict {
+	COW_BELIEVED,
+	COW_UNFINISHED,
+	COW_DAMAGED,
+};
+
+static bool buffer_has_crc(struct cow_loader *l, const struct cow_suspect *s)
+{
+	struct cow_store *store = l->store;
+	u32 seed = cow_meta_seed(l->meta, cow_chunk_to_sector(store, s->ext.place));
+
+	return crc32c(seed, l->buffer, (size_t)store->chunk_sectors << SECTOR_SHIFT) == s->crc;
+}
+
+static bool data_is_right(struct cow_loader *l, const struct cow_suspect *s)
+{
+	struct cow_store *store = l->store;
+
+	return !cow_meta_io(store->bdev, REQ_OP_READ,
+			    cow_chunk_to_sector(store, s->ext.place), l->buffer,
+			    (size_t)store->chunk_sectors << SECTOR_SHIFT) &&
+	       buffer_has_crc(l, s);
+}
+
+/* Behind the end of the origin the copy has zeroes. */
+static void buffer_cut_off(struct cow_loader *l, sector_t sector, u64 end)
+{
+	sector_t nr = l->store->chunk_sectors;
+
+	if (end > sector && end < sector + nr)
+		memset(l->buffer + ((end - sector) << SECTOR_SHIFT), 0,
+		       (sector + nr - end) << SECTOR_SHIFT);
+}
+
+static bool home_has_it(struct cow_loader *l, const struct cow_suspect *s)
+{
+	struct cow_store *store = l->store;
+	struct block_device *home = store->origin->bdev;
+	sector_t sector = cow_chunk_to_sector(store, s->ext.chunk);
+	u64 end = bdev_nr_sectors(home);
+
+	if (sector >= end)
+		return false;
+	if (cow_meta_io(home, REQ_OP_READ, sector, l->buffer,
+			min_t(u64, store->chunk_sectors, end - sector) << SECTOR_SHIFT))
+		return false;
+	buffer_cut_off(l, sector, end);
+	if (buffer_has_crc(l, s))
+		return true;
+	/* The origin may have grown since. */
+	buffer_cut_off(l, sector, store->origin_sectors);
+	return buffer_has_crc(l, s);
+}
+
+static enum cow_verdict judge(struct cow_loader *l, const struct cow_suspect *s)
+{
+	if (data_is_right(l, s))
+		return COW_BELIEVED;
+	if (home_has_it(l, s))
+		return COW_UNFINISHED;
+	DMERR_LIMIT("store %pg: chunk %llu: wrong checksum, and the origin's %llu is another",
+		    l->store->bdev, s->ext.place, s->ext.chunk);
+	return COW_DAMAGED;
+}
+
+/* Slots to be dropped remain on the list. */
+static int judge_suspects(struct cow_loader *l)
+{
+	size_t i;
+	int r = believe_durable(l);
+
+	/* Data that is believed because it can be read has to be durable. */
+	if (!r && l->nr_suspects && l->store->writable)
+		r = blkdev_issue_flush(l->store->bdev);
+	for (i = 0; i < l->nr_suspects && !r; i++) {
+		struct cow_suspect *s = &l->suspects[i];
+		enum cow_verdict verdict = judge(l, s);
+
+		if (verdict == COW_UNFINISHED)
+			l->suspects[l->nr_dropped++] = *s;
+		else
+			r = add_extent(l, &s->ext);
+		if (verdict == COW_DAMAGED)
+			l->nr_bad++;
+		cond_resched();
+	}
+	l->nr_suspects = l->nr_dropped;
+	return r ?: flush_run(l);
+}
+
+/* The first write since the store was opened. */
+static int free_slots(struct cow_loader *l)
+{
+	u64 *place;
+	size_t i;
+	int r;
+
+	if (!l->nr_dropped)
+		return 0;
+	place = kvmalloc_array(l->nr_dropped, sizeof(*place), GFP_KERNEL);
+	if (!place)
+		return -ENOMEM;
+	for (i = 0; i < l->nr_dropped; i++)
+		place[i] = l->suspects[i].ext.place;
+	cow_meta_acquire(l->meta);
+	r = cow_meta_free_slots(l->meta, place, l->nr_dropped);
+	cow_meta_release(l->meta);
+	kvfree(place);
+	/* Durable before the superblock says that nothing is in doubt any more. */
+	return r ?: blkdev_issue_flush(l->store->bdev);
+}
+
+static void report_suspects(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+
+	if (l->nr_dropped)
+		DMINFO("store %pg: %u chunks of an unfinished commit dropped",
+		       store->bdev, l->nr_dropped);
+	if (l->nr_bad)
+		DMERR("store %pg: %u chunks of the last commits are damaged: they read as errors",
+		      store->bdev, l->nr_bad);
+	atomic64_add(l->nr_bad, &store->bad_checksums);
+}
+
+/* Lost blocks of records are written anew, without snapshots. */
+static int forget_lost_records(struct cow_loader *l)
+{
+	unsigned long number;
+	void *entry;
+	int r = 0;
+
+	xa_for_each(&l->lost_records, number, entry) {
+		r = cow_super_write_records(l->store, number);
+		if (r)
+			break;
+	}
+	return r;
+}
+
+static int forget_the_dead(struct cow_store *store);
+
+static int settle(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	size_t i;
+	int r = judge_suspects(l);
+
+	if (r)
+		return r;
+	report_suspects(l);
+	spin_lock(&store->origin->state_lock);
+	for (i = 0; i < l->nr_dropped; i++)
+		cow_space_free(&store->space, l->suspects[i].ext.place, 1);
+	spin_unlock(&store->origin->state_lock);
+	if (store->writable)
+		r = free_slots(l) ?: forget_lost_records(l);
+	if (!r)
+		r = forget_the_dead(store);
+	if (r)
+		return r;
+	cow_meta_set_sequence(l->meta, max(l->last, l->durable), max(l->last, l->durable));
+	return store->writable ? cow_super_write(store, NULL) : 0;
+}
+
+static void loader_free(struct cow_loader *l)
+{
+	xa_destroy(&l->lost_records);
+	kvfree(l->suspects);
+	kvfree(l->buffer);
+	kfree(l);
+}
+
+int cow_load_settle(struct cow_store *store)
+{
+	struct cow_loader *l = store->loader;
+	unsigned int noio;
+	int r;
+
+	if (!l)
+		return 0;
+	if (l->failed)
+		return -EIO;
+	/* A table is being resumed, and others may be suspended: memory must not wait for I/O. */
+	noio = memalloc_noio_save();
+	r = settle(l);
+	memalloc_noio_restore(noio);
+	l->failed = r;
+	if (!r)
+		cow_load_end(store);
+	return r;
+}
+
+void cow_load_end(struct cow_store *store)
+{
+	if (store->loader)
+		loader_free(store->loader);
+	store->loader = NULL;
+}
+
+/* ----------------------------------------------------------------------- snapshots */
+
+/*
+ * It is unknown which snapshots there were, so the last epoch that was given out is unknown as
+ * well. Epochs go on above the latest of any slot, so that no version is taken for one of a
+ * snapshot that is made from now on. The known snapshots do not need versions that only the
+ * lost ones saw.
+ */
+static void records_are_lost(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+
+	store->epoch = max_t(u64, store->epoch, l->epoch);
+}
+
+/* Its record is lost, or the slot that announced the chunk of it: home is half of each. */
+static bool merge_is_lost(struct cow_store *store, const struct cowsnap_super *super,
+			  char **error)
+{
+	u32 id = le32_to_cpu(super->merge_id);
+
+	if (id == COWSNAP_NO_MERGE || cow_snap_find(store, id))
+		return false;
+	cow_fail(error,
+		 "Store %pg: the record of snapshot %u, which is being merged, is lost: run cowsnap repair",
+		 store->bdev, id);
+	return true;
+}
+
+static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *super,
+			  char **error)
+{
+	struct cow_store *store = l->store;
+	struct cow_snap *snap;
+	unsigned long index;
+	void *place;
+	int i, r = 0;
+
+	for (i = 0; i < COWSNAP_SUPER_RECORDS && !r; i++)
+		r = cow_super_add_snap(store, i, &super->record[i], error);
+	xa_for_each(&store->record_chunks, index, place) {
+		if (r)
+			break;
+		r = cow_super_read_records(store, index, &l->lost_records, error);
+	}
+	if (!r && merge_is_lost(store, super, error))
+		r = -EUCLEAN;
+	if (!r && le32_to_cpu(super->merge_id) != COWSNAP_NO_MERGE) {
+		store->merging = cow_snap_find(store, le32_to_cpu(super->merge_id));
+		store->merge_chunk = le64_to_cpu(super->merge_chunk);
+		if (store->merging && store->merging->state != COW_SNAP_MERGING)
+			store->merging = NULL;
+	}
+	if (!r && !xa_empty(&l->lost_records))
+		records_are_lost(l);
+	cow_store_sort_snaps(store);
+	/* A merge that is not named has not begun. */
+	spin_lock(&store->origin->state_lock);
+	list_for_each_entry(snap, &store->snaps, node) {
+		if (snap->state == COW_SNAP_MERGING && snap != store->merging)
+			cow_snap_set_state(snap, COW_SNAP_LIVE);
+		if (snap->state == COW_SNAP_LIVE && snap->epoch <= store->invalid_epoch)
+			cow_snap_set_state(snap, store->invalid_state);
+	}
+	spin_unlock(&store->origin->state_lock);
+	return r;
+}
+
+static void dead_is_free(void *context, const struct cow_extent *ext)
+{
+	struct cow_store *store = context;
+
+	spin_lock(&store->origin->state_lock);
+	cow_space_free(&store->space, ext->place, ext->nr);
+	spin_unlock(&store->origin->state_lock);
+}
+
+/* Drop versions that no snapshot sees: those of snapshots that were deleted. */
+static int forget_the_dead(struct cow_store *store)
+{
+	int r = cow_store_renew_live(store);
+	struct cow_live *live = cow_store_kept_epochs(store);
+	u64 chunk = 0;
+
+	if (r || !live) {
+		kvfree(live);
+		return -ENOMEM;
+	}
+	do {
+		chunk = cow_map_reclaim(&store->map, live, U32_MAX, chunk, dead_is_free,
+					store);
+		cond_resched();
+	} while (chunk);
+	kvfree(live);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------- the whole */
+
+static bool super_fits(struct cow_store *store, const struct cowsnap_super *super,
+		       char **error)
+{
+	u64 origin = bdev_nr_sectors(store->origin->bdev);
+	u64 had = le64_to_cpu(super->origin_sectors);
+
+	if (had > origin && !store->early)
+		cow_fail(error,
+			 "Store %pg was made for an origin of %llu sectors, %pg has %llu: use the right one",
+			 store->bdev, had, store->origin->bdev, origin);
+	else if (le64_to_cpu(super->store_sectors) > bdev_nr_sectors(store->bdev))
+		cow_fail(error,
+			 "Store %pg had %llu sectors and has %llu now: the rest of it is missing",
+			 store->bdev, le64_to_cpu(super->store_sectors),
+			 (u64)bdev_nr_sectors(store->bdev));
+	else if (le32_to_cpu(super->blocks) > store->space.max_blocks ||
+		 le32_to_cpu(super->blocks) < 2)
+		cow_fail(error, "Store %pg: %u table blocks cannot be: run cowsnap repair",
+			 store->bdev, le32_to_cpu(super->blocks));
+	else if (le64_to_cpu(super->durable) >= BIT_ULL(62) ||
+		 le64_to_cpu(super->sequence) >= BIT_ULL(62))
+		cow_fail(error, "Store %pg: numbers of commits cannot be: run cowsnap repair",
+			 store->bdev);
+	else if (le64_to_cpu(super->epoch) > COW_EPOCH_MAX)
+		cow_fail(error, "Store %pg has had %llu snapshots, more than %u: make a new one",
+			 store->bdev, le64_to_cpu(super->epoch), COW_EPOCH_MAX);
+	else
+		return true;
+	return false;
+}
+
+static void take_super(struct cow_store *store, const struct cowsnap_super *super)
+{
+	cow_meta_set_uuid(store->meta, super->uuid);
+	store->super_sequence = le64_to_cpu(super->sequence);
+	store->origin_sectors = le64_to_cpu(super->origin_sectors);
+	store->epoch = le64_to_cpu(super->epoch);
+	store->space.blocks = le32_to_cpu(super->blocks);
+	store->damage_epoch = min_t(u64, le64_to_cpu(super->damage_epoch), COW_EPOCH_MAX);
+	store->damaged_blocks = le32_to_cpu(super->damaged_blocks);
+	store->damage_mark = le32_to_cpu(super->damage_mark);
+	store->invalid_epoch = min_t(u64, le64_to_cpu(super->invalid_epoch), COW_EPOCH_MAX);
+	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?
+			       COW_SNAP_OVERFLOWED : COW_SNAP_INVALID;
+	cow_options_load(&store->options, super);
+}
+
+/*
+ * Copies from now on carry a later epoch than any snapshot that has lost versions. If the same
+ * blocks were lost before, no further epoch is spent.
+ */
+static void note_damage(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+
+	if (!l->damaged) {
+		store->damage_epoch = 0;
+	} else if (l->damaged != store->damaged_blocks || l->damage_mark != store->damage_mark) {
+		/* The slot of a chunk of records may be among what was lost. */
+		store->epoch = max_t(u64, store->epoch, l->epoch);
+		store->damage_epoch = store->epoch++;
+	}
+	store->damaged_blocks = l->damaged;
+	store->damage_mark = l->damage_mark;
+}
+
+static int load_all(struct cow_loader *l, const struct cowsnap_super *super, char **error)
+{
+	struct cow_store *store = l->store;
+	int r = load_tables(l);
+
+	if (!r)
+		r = flush_run(l);
+	if (r) {
+		cow_fail(error, "Store %pg cannot be read (error %d)", store->bdev, r);
+		return r;
+	}
+	r = load_snapshots(l, super, error);
+	if (r)
+		return r;
+	note_damage(l);
+	/* Until all is settled the superblock must not name later commits durable. */
+	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);
+	if (store->early)
+		return 0;
+	r = cow_load_settle(store);
+	if (r)
+		cow_fail(error, "Store %pg cannot be opened (error %d): see the log",
+			 store->bdev, r);
+	return r;
+}
+
+static struct cow_loader *loader_alloc(struct cow_store *store)
+{
+	struct cow_loader *l = kzalloc(sizeof(*l), GFP_KERNEL);
+
+	if (!l)
+		return NULL;
+	xa_init(&l->lost_records);
+	l->store = store;
+	l->meta = store->meta;
+	l->geometry = cow_meta_geometry(store->meta);
+	l->buffer = kvmalloc(max_t(size_t, COWSNAP_MAX_TABLE_SECTORS, store->chunk_sectors) <<
+			     SECTOR_SHIFT, GFP_KERNEL);
+	if (l->buffer)
+		return l;
+	kfree(l);
+	return NULL;
+}
+
+int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **error)
+{
+	struct cow_loader *l;
+	int r;
+
+	if (!super_fits(store, super, error))
+		return -EINVAL;
+	take_super(store, super);
+	l = loader_alloc(store);
+	if (!l) {
+		*error = "Out of memory reading the store";
+		return -ENOMEM;
+	}
+	store->loader = l;
+	l->durable = le64_to_cpu(super->durable);
+	store->map.alone = true;
+	r = load_all(l, super, error);
+	store->map.alone = false;
+	return r;
+}

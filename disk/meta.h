@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: the metadata of a persistent store, set up and taken down */
+#ifndef DM_COWSNAP_DISK_META_H
+#define DM_COWSNAP_DISK_META_H
+
+#include <linux/blkdev.h>
+
+#include "dm-cowsnap.h"
+
+struct cow_meta;
+struct cow_store;
+
+struct cow_meta_stats {
+	u64 commits;
+	u64 block_writes;		/* bios with table blocks */
+};
+
+/* For a store with these sizes. NULL: no memory. May sleep. */
+struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_bytes);
+void cow_meta_destroy(struct cow_meta *meta);
+const struct cowsnap_geometry *cow_meta_geometry(const struct cow_meta *meta);
+unsigned int cow_meta_block_bytes(const struct cow_meta *meta);
+
+/* The uuid, from then on the seed of all checksums. */
+void cow_meta_set_uuid(struct cow_meta *meta, const u8 *uuid);
+const u8 *cow_meta_uuid(const struct cow_meta *meta);
+
+/* Where loading found the numbers of commits to stand: the last one, and D. */
+void cow_meta_set_sequence(struct cow_meta *meta, u64 sequence, u64 durable);
+u64 cow_meta_durable(const struct cow_meta *meta);
+void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out);
+
+/* The metadata acquired: memory for one block, the caller's until the release. */
+void *cow_meta_scratch(struct cow_meta *meta);
+
+/* Commit nothing more. Any context. */
+void cow_meta_fence(struct cow_meta *meta);
+bool cow_meta_is_fenced(const struct cow_meta *meta);
+
+#endif

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: metadata that is written in the background, ahead of need
+ *
+ * Work items of a persistent store: table blocks are made ready, snapshots are marked
+ * before they are written to for the first time, the last durable commit is noted once
+ * the store is idle, and the mark "invalid" is written. A new store is formatted here
+ * as well.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uuid.h>
+
+#include "dm-cowsnap.h"
+#include "disk/blocks.h"
+#include "disk/commit.h"
+#include "disk/direct.h"
+#include "disk/io.h"
+#include "disk/meta.h"
+#include "disk/prepare.h"
+#include "disk/super.h"
+#include "origin/origin.h"
+#include "store/snapshots.h"
+#include "store/state.h"
+#include "store/store.h"
+
+/* Most table blocks made ready at a time. */
+#define EXTEND_BLOCKS_MAX	4096U
+
+/* -------------------------------------------------- making table blocks ready */
+
+/* Empty blocks [@from, @to), all of one segment. */
+static int write_empty_run(struct cow_store *store, const struct cowsnap_segment *seg,
+			   u64 from, u64 to)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	u32 at_once = min_t(u64, to - from, COWSNAP_COMMIT_BLOCKS);
+	u8 *large = kvmalloc_array(at_once, g->block_bytes,
+				   GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	u8 *data = large ?: cow_meta_scratch(store->meta);
+	int r = 0;
+
+	if (!large)
+		at_once = 1;
+	while (from < to && !r) {
+		u32 i, nr = min_t(u64, to - from, at_once);
+		sector_t sector = cowsnap_block_sector(g, seg, from - seg->first_block);
+
+		memset(data, 0, (size_t)nr * g->block_bytes);
+		for (i = 0; i < nr; i++)
+			cow_meta_seal(store->meta, from + i,
+				      sector + i * (g->block_bytes >> SECTOR_SHIFT),
+				      data + i * g->block_bytes, 0, 0);
+		r = cow_meta_io(store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC, sector, data,
+				(size_t)nr * g->block_bytes);
+		from += nr;
+	}
+	kvfree(large);
+	return r;
+}
+
+static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	struct cowsnap_segment seg;
+	u64 index = 0;
+	int r = 0;
+
+	for (; from < to && !r; index++) {
+		u64 end;
+
+		cowsnap_get_segment(g, index, &seg);
+		end = seg.first_block + seg.blocks;
+		if (end <= from)
+			continue;
+		r = write_empty_run(store, &seg, from, min(end, to));
+		from = end;
+	}
+	return r;
+}
+
+/* The superblock names the blocks once they are there; writing it flushes them first. */
+static int super_extend(struct cow_store *store)
+{
+	u32 from = store->space.blocks;
+	u32 more = clamp(from / 8, COWSNAP_COMMIT_BLOCKS, EXTEND_BLOCKS_MAX);
+	u32 to = min(from + more, store->space.max_blocks);
+	struct cow_change c;
+	int r;
+
+	if (from >= to)
+		return 0;
+	r = write_empty_blocks(store, from, to);
+	if (r)
+		return r;
+	cow_change_fill(&c, store, NULL);
+	c.blocks = to;
+	c.either = true;
+	return cow_change_make(&c);
+}
+
+/* Do @step, then unblock the store. */
+static int store_prepare(struct cow_store *store, int (*step)(struct cow_store *store),
+			 const char *failure)
+{
+	int r;
+
+	cow_super_lock(store);
+	r = step(store);
+	cow_super_unlock(store);
+
+	spin_lock(&store->origin->state_lock);
+	if (store->blocked == COW_STORE_PREPARING)
+		cow_store_unblock(store);
+	if (r)
+		__cow_store_invalidate(store, COW_SNAP_INVALID, failure);
+	spin_unlock(&store->origin->state_lock);
+	return r;
+}
+
+void cow_super_extend_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(work, struct cow_store, extend_work);
+	int r = store_prepare(store, super_extend, "its tables could not be extended");
+
+	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
+}
+
+/* -------------------------------------- snapshots that are written to at last */
+
+static int super_mark(struct cow_store *store)
+{
+	struct cow_change c;
+	struct cow_snap *snap;
+	unsigned long number;
+	int r = 0;
+
+	xa_for_each(&store->records, number, snap) {
+		if (READ_ONCE(snap->mark) != COW_MARK_WANTED)
+			continue;
+		cow_change_fill(&c, store, snap);
+		c.mark = COW_MARK_WRITTEN;
+		/* A mark without a private version does no harm. */
+		c.either = true;
+		r = cow_change_make(&c);
+		if (r)
+			break;
+	}
+	return r;
+}
+
+void cow_super_mark_work(struct work_struct *work)
+{
+	store_prepare(container_of(work, struct cow_store, mark_work), super_mark,
+		      "a snapshot could not be marked as written to");
+}
+
+/* -------------------------------------------------- how far commits have come */
+
+void cow_super_note_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       note_work);
+	u64 durable = cow_meta_durable(store->meta);
+
+	if (READ_ONCE(store->closing) || cow_meta_is_fenced(store->meta))
+		return;
+	if (durable != store->noted_durable) {
+		/* Not idle: look again. */
+		store->noted_durable = durable;
+		cow_meta_note(store->meta);
+	} else if (durable != READ_ONCE(store->said_durable)) {
+		cow_super_write(store, NULL);
+	}
+}
+
+/* --------------------------------------------------------- the mark "invalid" */
+
+/* Write the mark, let waiting bios go on, and only then write the records. */
+void cow_super_fail_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(work, struct cow_store, fail_work);
+
+	cow_super_invalidate(store, store->fail_state);
+	if (cow_super_settle(store))
+		DMWARN_LIMIT("store %pg: some records cannot be written: a superblock overrules",
+			     store->bdev);
+}
+
+/* ---------------------------------------------------------------- a new store */
+
+/* The first two table blocks are there. Make more ready, if the store has more. */
+static int super_first(struct cow_store *store)
+{
+	struct cow_change c;
+	int r = 0;
+
+	/*
+	 * What the second block holds is there before a superblock speaks of it, which flushes
+	 * first: else a cut between the two would leave a damaged table. (Smaller blocks lie
+	 * within what has to be zero in a new store.)
+	 */
+	if (cow_meta_geometry(store->meta)->block_bytes == COWSNAP_MAX_BLOCK_BYTES)
+		r = write_empty_blocks(store, 1, 2);
+	if (r)
+		return r;
+	cow_change_fill(&c, store, NULL);
+	c.either = true;
+	r = cow_change_make(&c);
+	return r ?: super_extend(store);
+}
+
+int cow_super_format(struct cow_store *store)
+{
+	u8 uuid[16];
+	int r;
+
+	/* After a failed attempt the uuid stays, since it may be on the disk. */
+	if (!store->super_sequence) {
+		generate_random_uuid(uuid);
+		cow_meta_set_uuid(store->meta, uuid);
+		cow_meta_set_sequence(store->meta, 0, 0);
+	}
+	cow_super_lock(store);
+	WRITE_ONCE(store->space.blocks, 2);
+	cow_meta_seal_super_blocks(store->meta);
+	r = super_first(store);
+	if (r)
+		WRITE_ONCE(store->space.blocks, 0);
+	cow_super_unlock(store);
+	return r;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: metadata that is written in the background, ahead of need */
+#ifndef DM_COWSNAP_DISK_PREPARE_H
+#define DM_COWSNAP_DISK_PREPARE_H
+
+#include <linux/workqueue.h>
+
+struct cow_store;
+
+/* Make a new store on a device of zeroes. May sleep. */
+int cow_super_format(struct cow_store *store);
+void cow_super_note_work(struct work_struct *work);
+void cow_super_extend_work(struct work_struct *work);
+void cow_super_mark_work(struct work_struct *work);
+
+/*
+ * Write the mark "invalid", let waiting bios go on, and only then write the records. A work
+ * item.
+ */
+void cow_super_fail_work(struct work_struct *work);
+
+#endif

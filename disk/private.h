@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * struct cow_meta and its blocks: private to meta.c, blocks.c, slots.c, direct.c and
+ * commit.c
+ */
+#ifndef DM_COWSNAP_DISK_PRIVATE_H
+#define DM_COWSNAP_DISK_PRIVATE_H
+
+#include <linux/bio.h>
+#include <linux/hashtable.h>
+#include <linux/mutex.h>
+#include <linux/wait.h>
+
+#include "disk/meta.h"
+#include "store/store.h"
+
+/* For this many of the last blocks in use it is known which of them are empty. */
+#define USED_WINDOW	256U
+
+/* Blocks that exist from the start: more than one pending ever needs. */
+#define RESERVE_BLOCKS	COWSNAP_COMMIT_BLOCKS
+
+/* A table block in memory. */
+struct cow_block {
+	struct hlist_node hash;
+	struct list_head lru;		/* meta->clean, ->writing or ->dirty */
+	u64 number;
+	sector_t sector;
+	u64 ticket;			/* 0: clean */
+	bool pinned;
+	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
+	u8 *data;
+};
+
+enum meta_phase {
+	META_IDLE,
+	META_WRITING,			/* a commit's blocks and data are under way */
+	META_FLUSHING,			/* then the device's cache */
+	META_ACQUIRED,			/* metadata is written by an acquirer */
+};
+
+struct cow_meta {
+	struct cow_store *store;
+	struct cowsnap_geometry geometry;
+	u8 uuid[16];
+	u32 uuid_seed;
+
+	struct mutex blocks_lock;	/* blocks, and what is in them */
+	DECLARE_HASHTABLE(hash, 8);
+	struct list_head clean;		/* least recently used first */
+	struct list_head writing;	/* by the commit under way; may be dirty again */
+	struct list_head dirty;		/* by ticket */
+	unsigned int nr_blocks;
+	u64 unused;			/* first block never written since it was made ready */
+	DECLARE_BITMAP(used, USED_WINDOW);	/* of the blocks below it, those that were */
+	u64 last_ticket;
+	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* what the commit under way writes */
+	void *scratch;			/* a block, for an acquirer */
+	void *read_buffer;		/* a block that is read; blocks_lock */
+
+	u64 sequence;			/* last commit begun */
+	u64 durable;			/* last commit known durable */
+
+	enum meta_phase phase;		/* by cmpxchg */
+	wait_queue_head_t wait;		/* phase became META_IDLE */
+	atomic_t acquirers;		/* waiting: no commit starts before them */
+	struct list_head work_node;	/* origin->meta_work */
+
+	/* The commit under way. */
+	atomic_t ios;
+	blk_status_t status;
+	u64 ticket;			/* last one that it writes */
+
+	/* Engine's worker only. */
+	struct list_head members;	/* pendings not durable yet, by ticket */
+	struct list_head retry;		/* those for whose blocks there was no memory */
+	bool failed;
+	struct bio_set bios;
+	struct cow_meta_stats stats;
+};
+
+static inline struct cowsnap_block_header *cow_block_header(u64 number, void *data)
+{
+	return data + cowsnap_area_offset(number);
+}
+
+static inline struct cowsnap_slot *cow_block_slot(struct cow_block *b, u32 index)
+{
+	return (struct cowsnap_slot *)(cow_block_header(b->number, b->data) + 1) + index;
+}
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: slots of table blocks are found, read and filled in
+ *
+ * A slot describes one chunk of the store. Slots are changed in memory. A block that has
+ * changed is dirty and gets a ticket; the commit that reaches the ticket writes it.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "copy/pending.h"
+#include "disk/blocks.h"
+#include "disk/private.h"
+#include "disk/slots.h"
+#include "store/store.h"
+
+void cow_block_dirty(struct cow_meta *meta, struct cow_block *b)
+{
+	u32 i;
+
+	if (b->ticket)
+		return;
+	for (i = b->fresh_from; i < b->fresh_to; i++)
+		cowsnap_slot_set_fresh(cow_block_slot(b, i), false);
+	b->fresh_from = U32_MAX;
+	b->fresh_to = 0;
+	b->ticket = ++meta->last_ticket;
+	cow_meta_note_used(meta, b->number);
+	list_move_tail(&b->lru, &meta->dirty);
+}
+
+static void slot_make_fresh(struct cow_block *b, u32 index)
+{
+	cowsnap_slot_set_fresh(cow_block_slot(b, index), true);
+	b->fresh_from = min(b->fresh_from, index);
+	b->fresh_to = max(b->fresh_to, index + 1);
+}
+
+static const u8 slot_kinds[] = {
+	[COW_COPIED] = COWSNAP_SLOT_COPIED,
+	[COW_ZERO] = COWSNAP_SLOT_ZERO,
+	[COW_PRIVATE] = COWSNAP_SLOT_PRIVATE,
+	[COW_PRIVATE_ZERO] = COWSNAP_SLOT_PRIVATE_ZERO,
+};
+
+int cow_slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg,
+		   u32 *block, u32 *index)
+{
+	cowsnap_get_segment(&meta->geometry,
+			    cowsnap_find_segment(&meta->geometry, place), seg);
+	if (place < seg->data)
+		return -ERANGE;
+	cowsnap_find_slot(&meta->geometry, seg, place - seg->data, block, index);
+	return 0;
+}
+
+int cow_slot_find(struct cow_meta *meta, u64 place, bool ahead, struct cow_block **b,
+		  u32 *index)
+{
+	struct cowsnap_segment seg;
+	u32 block;
+	int r = cow_slot_where(meta, place, &seg, &block, index);
+
+	return r ?: cow_block_get(meta, &seg, block, ahead, b);
+}
+
+static u32 chunk_crc(struct cow_meta *meta, const struct cow_pending *p,
+		     struct cow_job *job, u64 i)
+{
+	const struct cow_store *store = meta->store;
+
+	return cow_job_crc(job, p->offset_sectors + cow_chunk_to_sector(store, i),
+			   store->chunk_sectors,
+			   cow_meta_seed(meta, cow_chunk_to_sector(store, p->place + i)));
+}
+
+/* Fill in the slot of chunk @i of the run. */
+static void pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
+			      struct cow_job *job, u64 i, struct cow_block *b, u32 index)
+{
+	enum cow_kind kind = p->nr_zero && test_bit(i, p->zero) ? COW_ZERO : p->kind;
+	u32 crc = kind == COW_COPIED ? chunk_crc(meta, p, job, i) : 0;
+
+	cowsnap_slot_set(cow_block_slot(b, index), p->first + i, p->epoch, slot_kinds[kind], crc);
+	if (!cow_kind_is_private(kind))
+		slot_make_fresh(b, index);
+}
+
+/*
+ * Get the block with the slot of chunk @i of the run, and make it dirty, so that it stays in
+ * memory. Its slots from *@index on are for that chunk and *@nr - 1 more.
+ */
+static int pending_hold_block(struct cow_meta *meta, struct cow_pending *p, u64 i,
+			      struct cow_block **b, u32 *index, u64 *nr)
+{
+	int r = cow_slot_find(meta, p->place + i, false, b, index);
+
+	if (r)
+		return r;
+	cow_block_dirty(meta, *b);
+	p->ticket = max(p->ticket, (*b)->ticket);
+	*nr = min_t(u64, p->last - p->first + 1 - i,
+		    cowsnap_block_slots(&meta->geometry, (*b)->number) - *index);
+	return 0;
+}
+
+int cow_slots_fill(struct cow_meta *meta, struct cow_pending *p,
+		   struct cow_job *job)
+{
+	u64 i, j, nr, total = p->last - p->first + 1;
+	struct cow_block *b;
+	u32 index;
+	int r = 0;
+
+	for (i = 0; i < total && !r; i += nr)
+		r = pending_hold_block(meta, p, i, &b, &index, &nr);
+	for (i = 0; i < total && !r; i += nr) {
+		/* Most runs need one block, which has been found already. */
+		if (nr < total)
+			r = pending_hold_block(meta, p, i, &b, &index, &nr);
+		for (j = 0; j < nr && !r; j++)
+			pending_fill_slot(meta, p, job, i + j, b, index + j);
+	}
+	return r;
+}
+
+/* Read the slot from the disk, if memory has no room for its block. */
+static int slot_read_past(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot)
+{
+	struct cow_block b = { .data = meta->read_buffer };
+	struct cowsnap_segment seg;
+	u32 block, index;
+	int r = cow_slot_where(meta, place, &seg, &block, &index);
+
+	if (r)
+		return r;
+	b.number = seg.first_block + block;
+	b.sector = cowsnap_block_sector(&meta->geometry, &seg, block);
+	r = cow_blocks_read(meta, &seg, block, 1, b.data);
+	if (r)
+		return r;
+	if (!cow_meta_mend_block(meta, b.number, b.sector, b.data))
+		return -EBADMSG;
+	*slot = *cow_block_slot(&b, index);
+	return 0;
+}
+
+int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot)
+{
+	struct cow_block *b;
+	u32 index;
+	int r;
+
+	mutex_lock(&meta->blocks_lock);
+	r = cow_slot_find(meta, place, true, &b, &index);
+	if (!r)
+		*slot = *cow_block_slot(b, index);
+	else if (r == -ENOMEM)
+		r = slot_read_past(meta, place, slot);
+	mutex_unlock(&meta->blocks_lock);
+	return r;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: slots of table blocks are found, read and filled in */
+#ifndef DM_COWSNAP_DISK_SLOTS_H
+#define DM_COWSNAP_DISK_SLOTS_H
+
+#include "dm-cowsnap.h"
+
+struct cow_block;
+struct cow_job;
+struct cow_meta;
+struct cow_pending;
+
+/* The slot of @place. May sleep; -EIO, -EBADMSG, -ENOMEM. */
+int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot);
+
+/*
+ * @b will be in the next commit. Its present slots will be durable when that begins, so only
+ * slots that are added from now on are fresh. meta->blocks_lock held.
+ */
+void cow_block_dirty(struct cow_meta *meta, struct cow_block *b);
+
+/* Where the slot of @place is. 0 or -ERANGE. */
+int cow_slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg,
+		   u32 *block, u32 *index);
+
+/* The same, with its block in memory: see cow_block_get(). */
+int cow_slot_find(struct cow_meta *meta, u64 place, bool ahead, struct cow_block **b,
+		  u32 *index);
+
+/*
+ * Fill in the slots of @pending, whose data is in @job (NULL: it is durable already). All
+ * blocks that the run needs are held before the first slot is filled in:
+ * a commit must not take a part of a run that has not joined. meta->blocks_lock held, may
+ * sleep.
+ */
+int cow_slots_fill(struct cow_meta *meta, struct cow_pending *pending,
+		   struct cow_job *job);
+
+#endif

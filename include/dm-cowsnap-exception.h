@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: the map of completed exceptions: which version of a chunk is where */
+#ifndef DM_COWSNAP_EXCEPTION_H
+#define DM_COWSNAP_EXCEPTION_H
+
+#include <linux/maple_tree.h>
+#include <linux/mutex.h>
+
+#include "dm-cowsnap.h"
+
+/* Order matters: versions from COW_PRIVATE on belong to one epoch alone. */
+enum cow_kind {
+	COW_COPIED,		/* old data of the origin, in the store */
+	COW_ZERO,		/* old data of the origin, all zero, not written */
+	COW_PRIVATE,		/* written through a snapshot, in the store */
+	COW_PRIVATE_ZERO,	/* zeroed through a snapshot, not written */
+	COW_HOME,		/* no exception: the origin itself (never stored) */
+};
+
+static inline bool cow_kind_is_private(enum cow_kind kind)
+{
+	return kind == COW_PRIVATE || kind == COW_PRIVATE_ZERO;
+}
+
+/* Is there data at its place? */
+static inline bool cow_kind_has_data(enum cow_kind kind)
+{
+	return kind == COW_COPIED || kind == COW_PRIVATE;
+}
+
+/* Epochs count from 1 in memory; 0 means "none". 28 bits of them fit an entry. */
+#define COW_EPOCH_MAX	COWSNAP_MAX_EPOCH
+
+/* Highest number of chunks that a store can have, and the origin of a transient one. */
+#define COW_CHUNKS_MAX	BIT_ULL(COWSNAP_CHUNK_BITS)
+
+/* Of the origin of a persistent one. */
+#define COW_WIDE_MAX	BIT_ULL(COWSNAP_WIDE_BITS)
+
+static inline u64 cow_origin_chunks_max(char persistence)
+{
+	return persistence == 'P' ? COW_WIDE_MAX : COW_CHUNKS_MAX;
+}
+
+struct cow_map {
+	struct maple_tree leaves;	/* first chunk .. last chunk -> struct cow_leaf */
+	struct mutex writer_lock;		/* one at a time changes the map */
+	u64 nr_entries;			/* packed entries */
+	u64 nr_chunks;			/* exceptions: chunks times versions */
+	u64 nr_bytes;			/* memory of the leaves */
+	bool alone;			/* no readers yet: leaves are changed in place */
+};
+
+/* A run of chunks with one version: an exception, or home. */
+struct cow_extent {
+	u64 chunk;		/* first chunk */
+	u64 nr;			/* how many chunks follow in order, at least 1 */
+	u64 place;		/* chunk in the store of the first one; see cow_placeless() */
+	u32 epoch;		/* newest epoch that the version belongs to */
+	enum cow_kind kind;
+};
+
+/*
+ * The place of a version without one: zeroes in a transient store. (In a persistent store
+ * every version has a slot, and with it a place.) The number of the chunk is part of it,
+ * so that runs of such versions are runs of places, too.
+ */
+static inline u64 cow_placeless(u64 chunk)
+{
+	return COW_CHUNKS_MAX + chunk;
+}
+
+/* One chunk of an extent: what a read of a copied version expects to find. */
+struct cow_version {
+	u64 chunk;		/* of the origin */
+	u64 place;		/* chunk in the store */
+	u32 epoch;
+};
+
+/* Does the version have a chunk of the store? */
+static inline bool cow_has_place(const struct cow_extent *ext)
+{
+	return ext->kind != COW_HOME && ext->place < COW_CHUNKS_MAX;
+}
+
+/* Epochs of the live snapshots of a store, ascending. Replaced whole under RCU. */
+struct cow_live {
+	struct rcu_head rcu;
+	unsigned int nr;
+	u32 epoch[];
+};
+
+int cow_exception_init(void);
+void cow_exception_exit(void);
+void cow_map_init(struct cow_map *map);
+
+/* No reader may be left. May sleep. */
+void cow_map_destroy(struct cow_map *map);
+
+/*
+ * May an origin write touch @chunk without a copy, because no epoch in @live
+ * still sees it at home? Returns for how many chunks, from 1 to @nr, the answer
+ * is the same.
+ * Context: any; takes the RCU read lock itself. @live under RCU or held.
+ */
+u64 cow_map_preserved(struct cow_map *map, const struct cow_live *live,
+		      u64 chunk, u64 nr, bool *preserved);
+
+/*
+ * What the snapshot of @epoch sees at @chunk and, in the same run, after it (at
+ * most @nr chunks). Always fills @ext: kind COW_HOME where there is no exception.
+ * Context: any; takes the RCU read lock itself.
+ */
+void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
+		    struct cow_extent *ext);
+
+/*
+ * Add the run @ext. A version of the same epoch and of the same sort (private or
+ * not) is replaced; where @taken_over is not 0 the copied version of that epoch
+ * goes away in the same step. Readers see each leaf before or after, never between.
+ * Context: may sleep. 0, or -ENOMEM with nothing lost: the first part of the run may be
+ * added already. @ext becomes what is left to add, which the caller tries again.
+ */
+int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over);
+
+/*
+ * Take versions that no epoch of @live sees out of the leaf at @chunk, and call @freed for each
+ * run. Versions with epochs above @up_to are left alone, since they are newer than @live.
+ * Returns the chunk after the leaf, 0 after the last one. Without memory the leaf stays as it
+ * is.
+ * Context: as cow_map_insert(); @live (NULL: none) must stay.
+ */
+u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
+		    u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
+		    void *context);
+
+/*
+ * How many chunks of the store does each epoch of @live alone keep, from the leaf at
+ * @chunk? Adds to @owned, an array like @live->epoch. Returns as cow_map_reclaim().
+ */
+u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk,
+		  u64 *owned);
+
+/*
+ * For how many chunks, from the first of @ext on, is @epoch the only one of @live (NULL: none)
+ * that sees the copied version @ext? At most @ext->nr.
+ * Context: any; takes the RCU read lock itself. @live must stay.
+ */
+u64 cow_map_sole(struct cow_map *map, const struct cow_live *live,
+		 const struct cow_extent *ext, u32 epoch);
+
+/*
+ * The next chunk from @chunk on for which @epoch has a version. False: no more.
+ * Context: process; takes the RCU read lock itself.
+ */
+bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: the copy engine */
+#ifndef DM_COWSNAP_KCOPYD_H
+#define DM_COWSNAP_KCOPYD_H
+
+#include <linux/bio.h>
+#include <linux/ktime.h>
+#include <linux/list.h>
+
+#include "dm-cowsnap.h"
+
+struct cow_engine;
+
+struct cow_job;
+
+/* A buffer page of the engine. */
+struct cow_page {
+	struct page *page;
+	struct cow_page *next;
+};
+
+/* A chain of them; with @nr 0 the pointers mean nothing. */
+struct cow_pages {
+	struct cow_page *first, *last;
+	unsigned int nr;
+};
+
+struct cow_job_ops {
+	/*
+	 * The source is in memory: issue writes with cow_job_write(). Called even
+	 * if reading failed (job->read_status). Context: the engine's worker. May
+	 * sleep.
+	 */
+	void (*ready)(struct cow_job *job);
+	/* Every write has ended; the job is the caller's again. Same context. */
+	void (*done)(struct cow_job *job);
+};
+
+/* Around each bio of the engine. */
+struct cow_io {
+	struct cow_job *job;
+	blk_status_t *status;		/* gets what goes wrong */
+	struct bio bio;
+};
+
+/* One read, any number of writes. Embedded in what it is for. */
+struct cow_job {
+	struct list_head node;		/* a queue of the engine */
+	const struct cow_job_ops *ops;
+	struct cow_engine *engine;
+	struct block_device *bdev;	/* source; NULL reads as zeroes */
+	sector_t sector;
+	unsigned int nr_sectors;
+	unsigned int pad_sectors;	/* zeroes after what is read */
+	blk_status_t read_status;
+	bool written;			/* stage: reading, then writing */
+	bool urgent;			/* goes first, whatever the throttle says */
+	bool speculative;		/* no bio waits for it yet; queue_lock once queued */
+	bool queued;			/* waits for pages; engine->queue_lock */
+	bool patient;			/* may wait for others to be written with */
+	bool keep;			/* with its pages, until it is resumed or dropped */
+	atomic_t ios;			/* bios under way, plus one while issuing */
+	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */
+	struct cow_io io;		/* for what lies in one page, if nothing else has it */
+	struct bio_vec vec;
+	bool io_busy;
+	struct cow_pages pages;
+	/* Where the last walk through the pages stood: walks go forward. */
+	struct cow_page *cursor;
+	unsigned int cursor_index;
+};
+
+struct cow_engine_stats {
+	u64 jobs;			/* read */
+	u64 read_sectors;
+	u64 written_sectors;
+	u64 page_waits;			/* jobs put back for lack of pages */
+	u64 throttled;			/* pauses taken for throttle */
+	u64 kib;			/* memory in pages now; no counter */
+};
+
+/*
+ * An engine for the origin on @bdev. If that is rotational, copies are gathered. The worker,
+ * a work item on a workqueue of its own, calls @hook once a round, between the end of old
+ * copies and the start of new ones. Nothing that runs in the worker may wait for the engine.
+ * May sleep. ERR_PTR on failure.
+ */
+struct cow_engine *cow_engine_create(struct block_device *bdev,
+				     void (*hook)(void *context), void *context);
+
+/* No job may be left. May sleep. */
+void cow_engine_destroy(struct cow_engine *engine);
+
+/*
+ * Have room for at least one job of @sectors. origin->admin_lock held, may sleep. 0, or -ENOMEM
+ * with nothing changed.
+ */
+int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
+
+/*
+ * Jobs may keep pages for @sectors more. If negative, for fewer: then the worker frees pages as
+ * they come back. May sleep. 0, or -ENOMEM with nothing changed.
+ */
+int cow_engine_buffer(struct cow_engine *engine, long sectors);
+
+/*
+ * Go on with @nr jobs that were kept: ->ready is called again. @jobs, a list by their nodes, is
+ * empty afterwards. Any context.
+ */
+void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs, unsigned int nr);
+
+/* A bio waits for a job that was speculative, queued or not. Any context. */
+void cow_engine_need(struct cow_engine *engine, struct cow_job *job);
+
+/* The pages that @job has kept are not needed any more. Any context. */
+void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);
+
+/* Longest job, in sectors, that the pages of the engine can hold. Any context. */
+unsigned int cow_engine_job_sectors(struct cow_engine *engine);
+
+/* Queue a job. Context: any, never sleeps. */
+void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
+
+/* Run the worker once more, for owners that share its context. Any context. */
+void cow_engine_kick(struct cow_engine *engine);
+
+/* The same after @delay jiffies from now; a delay before that no longer counts. Any context. */
+void cow_engine_kick_later(struct cow_engine *engine, unsigned long delay);
+
+/* Wait until the worker has run. May sleep. */
+void cow_engine_flush(struct cow_engine *engine);
+
+/* Percent of time that may be spent copying, 1 to 100; 100 is no limit. */
+void cow_engine_set_throttle(struct cow_engine *engine, unsigned int percent);
+unsigned int cow_engine_throttle(struct cow_engine *engine);
+
+/* Do writes to the store complete synchronously, inside submit_bio()? Any context. */
+bool cow_engine_writes_at_once(struct cow_engine *engine);
+
+/*
+ * Lift the throttle. For the merge, which blocks writers meanwhile and paces itself afterwards.
+ * Any context.
+ */
+void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
+void cow_engine_read_stats(struct cow_engine *engine, struct cow_engine_stats *out);
+void cow_engine_reset_stats(struct cow_engine *engine);
+
+/*
+ * Only from ->ready. Write part of the job, with REQ_ flags @flags; @status gets
+ * the first error.
+ */
+void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
+		   unsigned int nr_sectors, struct block_device *bdev,
+		   sector_t sector, blk_opf_t flags, blk_status_t *status);
+
+/* Only from ->ready. crc32c of part of the job, on top of @seed. */
+u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
+		unsigned int nr_sectors, u32 seed);
+
+/* Only from ->ready. Copy what lies @offset_sectors into the job to all of @bio. */
+void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
+			 struct bio *bio);
+
+/* Only from ->ready. Is this part of the job all zero? */
+bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
+		     unsigned int nr_sectors);
+
+#endif

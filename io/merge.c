@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: I/O to an origin while a snapshot is merged into it
+ *
+ * The origin is in three parts: what is merged is home; a stretch that is being merged
+ * is closed, and bios wait; what is not merged yet is the snapshot. admin/merge.c
+ * draws it. A write to the last part is a write to the snapshot. Where the snapshot
+ * has nothing of its own and no newer snapshot needs a copy, the write goes home like
+ * any other.
+ *
+ * Flushes: while a merge is under way, writes to the origin may have been acknowledged
+ * by the store's device. A flush of the origin goes to both devices.
+ *
+ * Lifetime: a bio looks at origin->merge with the gate held. A merge is freed only
+ * after it was taken away from there and the gate was drained.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap.h"
+#include "copy/pending.h"
+#include "io/bio.h"
+#include "io/merge.h"
+#include "io/snapshot.h"
+#include "io/write.h"
+#include "origin/bio.h"
+#include "origin/gate.h"
+#include "store/store.h"
+#include "trace/cowsnap.h"
+
+/* Run the work item, now or after @delay jiffies. origin->state_lock held. */
+void cow_merge_kick(struct cow_merge *m, unsigned long delay)
+{
+	lockdep_assert_held(&m->store->origin->state_lock);
+	if (!m->stopped)
+		mod_delayed_work(m->store->merge_wq, &m->work, delay);
+}
+
+/* What waited for the merge decides again. origin->state_lock held. */
+void cow_merge_unpark(struct cow_merge *m)
+{
+	struct cow_origin *o = m->store->origin;
+
+	lockdep_assert_held(&o->state_lock);
+	list_splice_tail_init(&m->parked, &o->deferred);
+	mod_delayed_work(o->wq, &o->decide_work, 0);
+}
+
+bool cow_merge_newer_ones_live(struct cow_store *store, u32 epoch)
+{
+	const struct cow_live *live;
+	bool newer;
+
+	rcu_read_lock();
+	live = rcu_dereference(store->live);
+	newer = live && live->epoch[live->nr - 1] > epoch;
+	rcu_read_unlock();
+	return newer;
+}
+
+enum merge_part {
+	MERGED,
+	BUSY,
+	REFUSED,		/* the merge failed here: it is unknown how far it came */
+	HOME,
+	SNAPSHOT,
+};
+
+/* The part that the first chunk of @bio lies in, and how many of its sectors do. */
+static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64 *sectors)
+{
+	struct cow_store *store = m->store;
+	sector_t start = bio->bi_iter.bi_sector;
+	sector_t end = bio_end_sector((struct bio *)bio);
+	u64 first = cow_sector_to_chunk(store, start);
+	u64 nr = cow_sector_to_chunk(store, end - 1) - first + 1;
+	struct cow_extent ext = { .kind = COW_HOME };
+	struct cow_pending *p = NULL;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	*sectors = end - start;
+	if (start >= m->snap->nr_sectors)
+		return MERGED;
+	if (first < m->done) {
+		nr = min(nr, m->done - first);
+	} else if (first >= m->busy_end) {
+		cow_map_lookup(&store->map, first, nr, m->snap->epoch, &ext);
+		nr = ext.nr;
+		p = cow_pending_overlap(store, first, first + nr - 1);
+		/* Chunks in front of the pending do not wait for it. */
+		if (p && p->first > first) {
+			nr = p->first - first;
+			p = NULL;
+		}
+	}
+	*sectors = min3(*sectors, (u64)cow_chunk_to_sector(store, first + nr) - start,
+			(u64)m->snap->nr_sectors - start);
+	if (first < m->done)
+		return MERGED;
+	/* A stretch that stays closed is at home: it can be read there. */
+	if (first < m->busy_end && m->failed)
+		return bio_data_dir(bio) == READ ? MERGED : REFUSED;
+	if (first < m->busy_end)
+		return BUSY;
+	if (ext.kind != COW_HOME || p)
+		return SNAPSHOT;
+	if (bio_data_dir(bio) == WRITE && cow_merge_newer_ones_live(store, m->snap->epoch))
+		return SNAPSHOT;
+	return HOME;
+}
+
+static int read_home(struct cow_bio *cb)
+{
+	bio_set_dev(cb->bio, cb->origin->bdev);
+	cb->gated = true;
+	return DM_MAPIO_REMAPPED;
+}
+
+/*
+ * A bio treated as the snapshot's found no room: it waits for the merge. False: the merge has
+ * failed, so that there will be none. The gate is held.
+ */
+static bool merge_park(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+	struct cow_merge *m;
+	bool waits = true;
+
+	spin_lock(&o->state_lock);
+	m = o->merge;
+	if (!m) {
+		cow_bio_park(cb, &o->deferred, COW_WAIT_MERGE);
+		mod_delayed_work(o->wq, &o->decide_work, 0);
+	} else if (!m->failed) {
+		/* Only the merge can make room, so it must not rest. */
+		cow_bio_park(cb, &m->parked, COW_WAIT_MERGE);
+		cow_merge_kick(m, 0);
+	} else {
+		waits = false;
+	}
+	spin_unlock(&o->state_lock);
+	return waits;
+}
+
+/* Treat @cb as I/O of the snapshot. A read keeps the gate until it has completed. */
+static int decide_as_snapshot(struct cow_merge *m, struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_origin *o = cb->origin;
+	int r;
+
+	cb->snap = m->snap;
+	cb->via_merge = true;
+	if (bio_data_dir(cb->bio) == READ) {
+		cb->gated = true;
+		return cow_snap_decide(cb, part);
+	}
+	/* A discard is a hint, and the snapshot's data is wanted. */
+	if (bio_op(cb->bio) == REQ_OP_DISCARD)
+		r = cow_bio_finish(cb, BLK_STS_OK);
+	else
+		r = cow_snap_decide(cb, part);
+	if (r == -ENOSPC)
+		r = merge_park(cb) ? DM_MAPIO_SUBMITTED : cow_bio_finish(cb, BLK_STS_NOSPC);
+	percpu_ref_put(&o->gate);
+	return r;
+}
+
+/* The gate is held, so a stretch that is being closed waits for this bio. */
+static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_origin *o = cb->origin;
+	enum merge_part where;
+	u64 sectors;
+	int r;
+
+	spin_lock(&o->state_lock);
+	where = find_part(m, cb->bio, &sectors);
+	if (where == BUSY)
+		cow_bio_park(cb, &m->parked, COW_WAIT_MERGE);
+	spin_unlock(&o->state_lock);
+	if (where == BUSY) {
+		percpu_ref_put(&o->gate);
+		return DM_MAPIO_SUBMITTED;
+	}
+	*part = cow_bio_front(cb, sectors);
+	if (*part != cb) {
+		percpu_ref_put(&o->gate);
+		if (!*part)
+			return cow_bio_hand_over(cb, part);
+		cow_bio_decide_again(*part);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (where == SNAPSHOT)
+		return decide_as_snapshot(m, cb, part);
+	if (where == REFUSED) {
+		percpu_ref_put(&o->gate);
+		return cow_bio_finish(cb, BLK_STS_IOERR);
+	}
+	if (bio_data_dir(cb->bio) == READ)
+		return read_home(cb);
+	r = cow_origin_decide(cb, part);
+	percpu_ref_put(&o->gate);
+	return r;
+}
+
+/* The store's device has acknowledged writes to the origin. The gate keeps it here. */
+static int flush_store(struct cow_merge *m, struct cow_bio *cb)
+{
+	bio_set_dev(cb->bio, m->store->bdev);
+	cb->gated = true;
+	return DM_MAPIO_REMAPPED;
+}
+
+int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_origin *o = cb->origin;
+	struct cow_merge *m;
+
+	if (!cow_origin_enter(cb))
+		return DM_MAPIO_SUBMITTED;
+	m = READ_ONCE(o->merge);
+	if (m && !bio_sectors(cb->bio))
+		return flush_store(m, cb);
+	if (m && !cb->merging)
+		return merge_decide(m, cb, part);
+	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)
+		return read_home(cb);
+	percpu_ref_put(&o->gate);
+	/* No merge: all that the store had acknowledged is at home by now, durably. */
+	if (!bio_sectors(cb->bio))
+		return cow_bio_finish(cb, BLK_STS_OK);
+	return cow_origin_decide(cb, part);
+}

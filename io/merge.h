@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: I/O to an origin while a snapshot is merged into it */
+#ifndef DM_COWSNAP_IO_MERGE_H
+#define DM_COWSNAP_IO_MERGE_H
+
+#include <linux/bio.h>
+#include <linux/list.h>
+#include <linux/workqueue.h>
+
+struct cow_bio;
+struct cow_snap;
+struct cow_store;
+
+/* Copied at once. */
+#define COW_MERGE_SECTORS		1024U
+
+/* What the work item does next. */
+enum cow_merge_phase {
+	MERGE_COPY,
+	MERGE_NOTE,
+	MERGE_FINISH,
+	MERGE_DONE,
+};
+
+struct cow_merge {
+	struct cow_store *store;
+	struct cow_snap *snap;
+	u64 end;			/* chunks of the snapshot */
+	u64 done, busy_end;		/* chunks; origin->state_lock */
+	struct list_head parked;	/* until the next stretch is open; state_lock */
+	bool stopped;			/* the work may not be queued; state_lock */
+	bool failed;			/* nothing may wait for it; state_lock, READ_ONCE */
+	struct delayed_work work;
+	struct bio_set bios;
+	void *buffer;
+	struct cow_merge *older;	/* ended; freed when the store is closed */
+
+	/* The work item's own. */
+	enum cow_merge_phase phase;
+	unsigned int tries;
+	bool retries;
+	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
+};
+
+/*
+ * What becomes of a bio on the origin while a merge is under way, or of a flush (a bio
+ * without sectors) that is meant for the merging store? As cow_origin_decide().
+ */
+int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part);
+
+/*
+ * Does a snapshot newer than @epoch live? Beside a merge only that keeps writes from home.
+ * Any context.
+ */
+bool cow_merge_newer_ones_live(struct cow_store *store, u32 epoch);
+
+/* Run the work item, now or after @delay jiffies. origin->state_lock held. */
+void cow_merge_kick(struct cow_merge *merge, unsigned long delay);
+
+/* What waited for the merge decides again. origin->state_lock held. */
+void cow_merge_unpark(struct cow_merge *merge);
+
+#endif

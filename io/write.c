@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: writes to the origin
+ *
+ * Each write to an origin passes one decision: does any live snapshot still see this at
+ * home?
+ *
+ *   +--> gate open? --no--> held (a snapshot is being made) --thaw--+
+ *   |       | yes                                                   |
+ *   |       v                                                       |
+ *   |  preserved in every store? --yes--> home                      |
+ *   |       | no                                                    |
+ *   |       v                                                       |
+ *   |  pending exceptions, bio parked on one                        |
+ *   |       | engine: read home, write store                        |
+ *   |       v                                                       |
+ *   |  in the map, tracked reads drained: bio released              |
+ *   +-------+-------------------------------------------------------+
+ *
+ * A bio that waits decides again when what it waited for has ended: nothing is
+ * remembered about it, so whatever changed meanwhile is taken into account.
+ *
+ * Promises kept here:
+ *  I1  cow_origin_decide() sends a write home only if every live epoch of every
+ *      store is served by the map, seen with the gate held open.
+ *  I4  the part of writers: the fast path is open only while no published pending near by
+ *      waits for reads; see origin/reads.c.
+ *  I6  an acknowledged write is at home, never merely parked. Flushes pass down.
+ *  I7  map takes memory from a pool without waiting; a bio that finds none is
+ *      deferred and decides again when a pending exception is freed.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap.h"
+#include "io/ahead.h"
+#include "io/around.h"
+#include "io/bio.h"
+#include "io/request.h"
+#include "io/write.h"
+#include "origin/absent.h"
+#include "origin/bio.h"
+#include "origin/gate.h"
+#include "origin/origin.h"
+#include "origin/pace.h"
+#include "store/known.h"
+#include "store/store.h"
+
+/* A bio larger than this is cut, since it would wait for all of its copies. */
+#define WRITE_MAX_SECTORS	(8U * COW_RUN_SECTORS)
+
+/*
+ * Is what begins at @sector preserved in every store? Returns for how many
+ * sectors, up to @nr_sectors, the answer holds. RCU or origin->state_lock held.
+ */
+static sector_t preserved_run(struct cow_origin *o, sector_t sector,
+			      sector_t nr_sectors, bool *preserved)
+{
+	struct cow_store *store;
+
+	*preserved = true;
+	list_for_each_entry_rcu(store, &o->stores, node, lockdep_is_held(&o->state_lock)) {
+		const struct cow_live *live;
+		u64 first, nr, run;
+		bool here;
+
+		live = rcu_dereference_check(store->live, lockdep_is_held(&o->state_lock));
+		if (!live)
+			continue;
+		nr = cow_covered_chunks(store, sector, nr_sectors, &first);
+		if (!nr)
+			continue;
+		run = cow_map_preserved(&store->map, live, first, nr, &here);
+		if (run < nr || !here)
+			nr_sectors = min(nr_sectors,
+					 cow_chunk_to_sector(store, first + run) - sector);
+		if (!here) {
+			*preserved = false;
+			return nr_sectors;
+		}
+	}
+	return nr_sectors;
+}
+
+/* The fastest way: every store has answered for these chunks before. RCU held. */
+static bool preserved_is_known(struct cow_origin *o, const struct bio *bio)
+{
+	struct cow_store *store;
+
+	list_for_each_entry_rcu(store, &o->stores, node) {
+		u64 first, nr;
+
+		if (!rcu_access_pointer(store->live))
+			continue;
+		nr = cow_covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &first);
+		if (nr && !cow_known_all(&store->known, first, nr))
+			return false;
+	}
+	return true;
+}
+
+/* Every store has just answered, and the gate has been open all along. RCU held. */
+static void remember_preserved(struct cow_origin *o, const struct bio *bio)
+{
+	struct cow_store *store;
+
+	list_for_each_entry_rcu(store, &o->stores, node) {
+		u64 first, nr;
+
+		nr = cow_covered_chunks(store, bio->bi_iter.bi_sector, bio_sectors(bio), &first);
+		if (nr && rcu_access_pointer(store->live))
+			cow_known_add(&store->known, first, nr);
+	}
+}
+
+/*
+ * The fast path: no lock, no allocation, the bio is not cut. If false, *@preserved says
+ * whether only pendings near by are in the way. The gate is held.
+ */
+static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *preserved)
+{
+	sector_t start = bio->bi_iter.bi_sector, end = bio_end_sector(bio);
+	bool is_free;
+	sector_t nr;
+
+	*preserved = true;
+	rcu_read_lock();
+	if (preserved_is_known(o, bio)) {
+		rcu_read_unlock();
+		return true;
+	}
+	nr = preserved_run(o, start, end - start, preserved);
+	*preserved = *preserved && nr == end - start;
+	/* Pairs with smp_wmb() in pending_map(). */
+	smp_rmb();
+	is_free = *preserved && !cow_publishing(o, start, end);
+	if (is_free)
+		remember_preserved(o, bio);
+	rcu_read_unlock();
+	if (is_free) {
+		cow_around_used(o, start, end);
+		if (cow_ahead_due(o, start, end))
+			cow_copy_ahead(o, bio);
+	}
+	return is_free;
+}
+
+static int go_home(struct cow_bio *cb)
+{
+	/*
+	 * After the look at the stores: a store is noted as absent before it leaves the list.
+	 * Pairs with smp_wmb() in cow_absent_add().
+	 */
+	smp_rmb();
+	if (unlikely(READ_ONCE(cb->origin->nr_absent)))
+		cow_absent_note_write(cb->origin);
+	cb->gated = true;
+	return DM_MAPIO_REMAPPED;
+}
+
+/*
+ * The slow path, with the gate held: home at once, or parked, or deferred. @needs_copy: some
+ * chunk is written for the first time.
+ */
+static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
+{
+	struct cow_origin *o = cb->origin;
+
+	switch (cow_origin_preserve(o, cb, needs_copy)) {
+	case COW_GO_HOME:
+		/* Nothing was missing or on its way, seen under the lock. */
+		rcu_read_lock();
+		remember_preserved(o, cb->bio);
+		rcu_read_unlock();
+		/* Now that it is known the fast path will not see it again. */
+		cow_around_used(o, cb->bio->bi_iter.bi_sector, bio_end_sector(cb->bio));
+		return go_home(cb);
+	case COW_PARKED:
+		break;
+	case COW_NO_MEMORY:
+		cow_bio_defer(cb);
+		break;
+	}
+	percpu_ref_put(&o->gate);
+	return DM_MAPIO_SUBMITTED;
+}
+
+/* A discard is a hint: what a snapshot still needs at home is left alone. */
+static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_origin *o = cb->origin;
+	bool preserved;
+	sector_t nr;
+
+	rcu_read_lock();
+	nr = preserved_run(o, cb->bio->bi_iter.bi_sector, bio_sectors(cb->bio),
+			   &preserved);
+	rcu_read_unlock();
+	*part = cow_bio_front(cb, nr);
+	if (!*part) {
+		percpu_ref_put(&o->gate);
+		return cow_bio_hand_over(cb, part);
+	}
+	if (!preserved) {
+		percpu_ref_put(&o->gate);
+		atomic64_inc(&o->skipped_discards);
+		return cow_bio_finish(*part, BLK_STS_OK);
+	}
+	/* Pairs with smp_wmb() in pending_map(). */
+	smp_rmb();
+	if (!cow_publishing(o, (*part)->bio->bi_iter.bi_sector, bio_end_sector((*part)->bio)))
+		return go_home(*part);
+	/* A tracked read of this place may have to end first. */
+	return preserve_or_go(*part, false);
+}
+
+int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
+{
+	struct cow_origin *o = cb->origin;
+	struct bio *bio = cb->bio;
+	bool preserved;
+
+	if (o->rotates)
+		cow_pace_note_write(&o->pace);
+	if (!cow_origin_enter(cb))
+		return DM_MAPIO_SUBMITTED;
+	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
+		return skip_discard(cb, part);
+	if (origin_write_is_free(o, bio, &preserved))
+		return go_home(cb);
+	/* A REQ_NOWAIT bio is not cut; it is parked whole. */
+	if (cb->in_map)
+		cow_bio_front(cb, WRITE_MAX_SECTORS);
+	return preserve_or_go(cb, !preserved && bio_op(bio) != REQ_OP_DISCARD);
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the gate of an origin
+ *
+ * Each write that goes home holds a reference of a percpu_ref, the gate. Shutting it
+ * (drain) holds new writes back and waits for those on their way; freezing flushes the
+ * device as well. What the origin shows at that instant is what a new snapshot shows.
+ *
+ *   write --> enter --> home --> ends: reference dropped
+ *               | shut
+ *               v
+ *             held --thaw--> decides again
+ */
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+
+#include "dm-cowsnap.h"
+#include "origin/bio.h"
+#include "origin/gate.h"
+#include "origin/origin.h"
+#include "trace/cowsnap.h"
+
+unsigned int cow_admin_enter(struct cow_origin *o)
+{
+	unsigned int noio = memalloc_noio_save();
+
+	mutex_lock(&o->admin_lock);
+	return noio;
+}
+
+void cow_admin_leave(struct cow_origin *o, unsigned int noio)
+{
+	mutex_unlock(&o->admin_lock);
+	memalloc_noio_restore(noio);
+}
+
+static void gate_drained(struct percpu_ref *ref)
+{
+	complete(&container_of(ref, struct cow_origin, gate)->writes_drained);
+}
+
+/* With the gate shut: wait for it. False if it has just opened. */
+static bool origin_hold(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+	bool holding;
+
+	spin_lock(&o->state_lock);
+	holding = o->holding;
+	if (holding)
+		cow_bio_park(cb, &o->held, COW_WAIT_GATE);
+	spin_unlock(&o->state_lock);
+	if (holding)
+		atomic64_inc(&o->held_writes);
+	return holding;
+}
+
+bool cow_origin_enter(struct cow_bio *cb)
+{
+	while (!percpu_ref_tryget_live(&cb->origin->gate))
+		if (origin_hold(cb))
+			return false;
+	/*
+	 * Changes that were made while the gate was shut are seen from here on. Pairs with
+	 * the release in percpu_ref_resurrect(), called by cow_origin_thaw().
+	 */
+	smp_acquire__after_ctrl_dep();
+	return true;
+}
+
+void cow_origin_thaw(struct cow_origin *o)
+{
+	lockdep_assert_held(&o->admin_lock);
+	percpu_ref_resurrect(&o->gate);
+	spin_lock(&o->state_lock);
+	o->holding = false;
+	spin_unlock(&o->state_lock);
+	mod_delayed_work(o->wq, &o->decide_work, 0);
+}
+
+int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
+{
+	lockdep_assert_held(&o->admin_lock);
+	reinit_completion(&o->writes_drained);
+	spin_lock(&o->state_lock);
+	o->holding = true;
+	spin_unlock(&o->state_lock);
+	percpu_ref_kill(&o->gate);
+	if (wait_for_completion_timeout(&o->writes_drained, timeout))
+		return 0;
+	DMERR("origin %pg: writes under way did not end within %lu s", o->bdev,
+	      timeout / HZ);
+	cow_origin_thaw(o);
+	return -ETIMEDOUT;
+}
+
+int cow_origin_freeze(struct cow_origin *o)
+{
+	int r = cow_origin_drain(o, COW_DRAIN_JIFFIES);
+
+	if (r)
+		return r;
+	r = blkdev_issue_flush(o->bdev);
+	if (r) {
+		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);
+		cow_origin_thaw(o);
+	}
+	return r;
+}
+
+int cow_gate_init(struct cow_origin *o)
+{
+	init_completion(&o->writes_drained);
+	return percpu_ref_init(&o->gate, gate_drained, PERCPU_REF_ALLOW_REINIT, GFP_KERNEL);
+}
+
+void cow_gate_exit(struct cow_origin *o)
+{
+	percpu_ref_exit(&o->gate);
+}

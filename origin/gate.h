@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: the gate of an origin */
+#ifndef DM_COWSNAP_ORIGIN_GATE_H
+#define DM_COWSNAP_ORIGIN_GATE_H
+
+#include "dm-cowsnap.h"
+
+struct cow_bio;
+struct cow_origin;
+
+/*
+ * Take admin_lock on behalf of user space. Writers may wait for its holder, or for a device that
+ * is suspended until a table is resumed, so memory must not wait for them: no I/O for memory
+ * until cow_admin_leave(), which gets what this returns. Context: may sleep.
+ */
+unsigned int cow_admin_enter(struct cow_origin *origin);
+void cow_admin_leave(struct cow_origin *origin, unsigned int noio);
+
+/* How long creating a snapshot waits for writes that the device does not finish. */
+#define COW_DRAIN_JIFFIES	(60 * HZ)
+
+/*
+ * Take a reference of the gate. False: it is shut, and @cb waits for it to open and decides
+ * again. Context: process.
+ */
+bool cow_origin_enter(struct cow_bio *cb);
+
+/*
+ * Shut the gate: new writes are held, those that were sent home have completed and are
+ * flushed. Context: may sleep, origin->admin_lock held. -ETIMEDOUT, with the gate open again,
+ * if the device does not finish its writes in time.
+ */
+int cow_origin_freeze(struct cow_origin *origin);
+
+/*
+ * The same without the flush, waiting for @timeout jiffies. MAX_SCHEDULE_TIMEOUT: for as
+ * long as it takes; then it cannot fail.
+ */
+int cow_origin_drain(struct cow_origin *origin, unsigned long timeout);
+void cow_origin_thaw(struct cow_origin *origin);
+
+/* Context: may sleep. 0 or a negative errno. */
+int cow_gate_init(struct cow_origin *origin);
+void cow_gate_exit(struct cow_origin *origin);
+
+#endif

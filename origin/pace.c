@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: reading a snapshot beside writers to its origin
+ *
+ * A backup of a whole snapshot reads chunks that are still at home: large reads, one after
+ * the other, which leave a rotational disk little time for small writes. So if the origin
+ * has been written lately, such reads rest: after each slice in which some were in flight
+ * the next ones wait, in the proportion that read_share sets. If the origin is not written,
+ * or is not rotational, no read waits.
+ *
+ *   read --> under way --> slice is over --> the last one ends --> rest --> next slice
+ *                 ^            |                                     |
+ *                 |            +--> waiting <------------------------+
+ *                 +--------------------+
+ *
+ * origin->reads_lock guards all but @written.
+ */
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/math64.h>
+#include <linux/module.h>
+
+#include "origin/bio.h"
+#include "origin/origin.h"
+#include "origin/pace.h"
+
+/* Long enough for a disk to make progress with reads or with writes. */
+#define SLICE_NS	(100 * NSEC_PER_MSEC)
+
+/* After a write the origin counts as being written for this time. */
+#define WRITTEN_LATELY	(HZ / 2)
+
+static unsigned int read_share = 50;
+module_param(read_share, uint, 0644);
+MODULE_PARM_DESC(read_share,
+		 "percent of time that reads of snapshots may keep a rotating disk while their origin is written (1 to 100; default 50; 100: no limit)");
+
+void cow_pace_init(struct cow_pace *pace)
+{
+	pace->written = jiffies - WRITTEN_LATELY - 1;
+	INIT_LIST_HEAD(&pace->waiting);
+	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
+}
+
+static unsigned int share(void)
+{
+	return clamp(READ_ONCE(read_share), 1U, 100U);
+}
+
+static u64 busy_ns(const struct cow_pace *pace, ktime_t now)
+{
+	return pace->busy_ns + (pace->reads ? ktime_to_ns(ktime_sub(now, pace->begun)) : 0);
+}
+
+static bool is_limited(const struct cow_pace *pace)
+{
+	return share() < 100 &&
+	       !time_after(jiffies, READ_ONCE(pace->written) + WRITTEN_LATELY);
+}
+
+/* Reads while the origin was not written need no rest. */
+static void forget_slice(struct cow_pace *pace, ktime_t now)
+{
+	pace->busy_ns = 0;
+	pace->begun = now;
+	pace->rest_until = 0;
+}
+
+static bool is_resting(const struct cow_pace *pace, ktime_t now)
+{
+	return ktime_before(now, pace->rest_until) ||
+	       (pace->reads && busy_ns(pace, now) >= SLICE_NS);
+}
+
+static void wake_at_the_end(struct cow_origin *o, ktime_t now)
+{
+	s64 left = ktime_to_us(ktime_sub(o->pace.rest_until, now));
+
+	mod_delayed_work(o->wq, &o->pace.work, left > 0 ? usecs_to_jiffies(left) + 1 : 0);
+}
+
+bool cow_pace_wait(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+	struct cow_pace *pace = &o->pace;
+	unsigned long flags;
+	ktime_t now;
+	bool waits = false;
+
+	if (!cb->origin->rotates)
+		return false;
+	now = ktime_get();
+	spin_lock_irqsave(&o->reads_lock, flags);
+	if (!is_limited(pace))
+		forget_slice(pace, now);
+	else
+		waits = is_resting(pace, now);
+	if (waits) {
+		list_add_tail(&cb->node, &pace->waiting);
+		pace->nr_waited++;
+		/* Else the slice is over, and the last read in flight sets the timer. */
+		if (ktime_before(now, pace->rest_until))
+			wake_at_the_end(o, now);
+	}
+	spin_unlock_irqrestore(&o->reads_lock, flags);
+	return waits;
+}
+
+void cow_pace_begin(struct cow_origin *o)
+{
+	struct cow_pace *pace = &o->pace;
+
+	lockdep_assert_held(&o->reads_lock);
+	if (o->rotates && !pace->reads++)
+		pace->begun = ktime_get();
+}
+
+void cow_pace_end(struct cow_origin *o)
+{
+	struct cow_pace *pace = &o->pace;
+	ktime_t now;
+
+	lockdep_assert_held(&o->reads_lock);
+	if (!o->rotates)
+		return;
+	now = ktime_get();
+	pace->busy_ns = busy_ns(pace, now);
+	pace->begun = now;
+	if (--pace->reads)
+		return;
+	if (pace->busy_ns >= SLICE_NS) {
+		unsigned int percent = share();
+		u64 rest = div_u64(pace->busy_ns * (100 - percent), percent);
+
+		pace->rest_until = ktime_add_ns(now, rest);
+		pace->busy_ns = 0;
+	}
+	if (!list_empty(&pace->waiting))
+		wake_at_the_end(o, now);
+}
+
+/* The rest is over, or not needed: all decide again, and may have to wait again. */
+void cow_pace_work(struct work_struct *work)
+{
+	struct cow_origin *o = container_of(to_delayed_work(work), struct cow_origin, pace.work);
+	struct cow_bio *cb, *next;
+	LIST_HEAD(waiting);
+
+	spin_lock_irq(&o->reads_lock);
+	list_splice_init(&o->pace.waiting, &waiting);
+	spin_unlock_irq(&o->reads_lock);
+	list_for_each_entry_safe(cb, next, &waiting, node) {
+		list_del_init(&cb->node);
+		cow_bio_decide_again(cb);
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: options of a store
+ *
+ * One row for each: its name, its limits, and where it stands in memory and on disk.
+ * Tables, messages and status lines (target/options.c) and the superblock go by this table.
+ */
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/stddef.h>
+#include <linux/string.h>
+
+#include "dm-cowsnap.h"
+#include "store/options.h"
+
+static const char * const on_full_words[] = {
+	[COWSNAP_FULL_INVALIDATE] = "invalidate",
+	[COWSNAP_FULL_DROP_OLDEST] = "drop_oldest",
+	[COWSNAP_FULL_WAIT] = "wait",
+};
+
+unsigned int cow_around_size(unsigned int kib)
+{
+	if (kib < COW_AROUND_MIN)
+		return 0;
+	return min(rounddown_pow_of_two(kib), COW_AROUND_MAX);
+}
+
+#define OPTION(field) \
+	.name = #field, \
+	.offset = offsetof(struct cow_options, field)
+
+#define ON_DISK(field) \
+	.disk = offsetof(struct cowsnap_super, field)
+
+const struct cow_option cow_option_table[COW_NR_OPTIONS] = {
+	[COW_OPTION_ON_FULL] = {
+		OPTION(on_full), ON_DISK(on_full),
+		.max = COWSNAP_FULL_POLICIES - 1,
+		.initial = COWSNAP_FULL_INVALIDATE,
+		.words = on_full_words,
+	},
+	[COW_OPTION_WAIT_TIMEOUT] = {
+		OPTION(wait_timeout), ON_DISK(wait_timeout),
+		.min = 1, .max = 119, .least = 1, .initial = 60,
+	},
+	[COW_OPTION_THROTTLE] = {
+		OPTION(throttle), ON_DISK(throttle),
+		.min = 1, .max = 100, .least = 1, .initial = 100,
+	},
+	[COW_OPTION_LOW_WATER] = {
+		OPTION(low_water), ON_DISK(low_water),
+		.min = 1, .max = 100,
+	},
+	[COW_OPTION_COPY_AHEAD] = {
+		OPTION(copy_ahead), ON_DISK(copy_ahead),
+		.max = COW_AHEAD_MAX,
+	},
+	[COW_OPTION_COPY_AROUND] = {
+		OPTION(copy_around), ON_DISK(copy_around),
+		.max = COW_AROUND_MAX, .fit = cow_around_size,
+	},
+	[COW_OPTION_UNDO_BUFFER] = {
+		OPTION(undo_buffer),
+		.max = COW_UNDO_MAX,
+	},
+};
+
+#define END	(cow_option_table + COW_NR_OPTIONS)
+
+const struct cow_option *cow_option_find(const char *name)
+{
+	const struct cow_option *option;
+
+	for (option = cow_option_table; option < END; option++)
+		if (!strcmp(name, option->name))
+			return option;
+	return NULL;
+}
+
+void cow_options_init(struct cow_options *options)
+{
+	const struct cow_option *option;
+
+	for (option = cow_option_table; option < END; option++)
+		*cow_option_value(option, options) = option->initial;
+}
+
+void cow_options_merge(struct cow_options *options, const struct cow_given *given)
+{
+	struct cow_options value = given->value;
+	const struct cow_option *option;
+
+	for (option = cow_option_table; option < END; option++)
+		if (given->given & BIT(option - cow_option_table))
+			*cow_option_value(option, options) = *cow_option_value(option, &value);
+}
+
+void cow_options_load(struct cow_options *options, const struct cowsnap_super *super)
+{
+	const struct cow_option *option;
+
+	for (option = cow_option_table; option < END; option++) {
+		const __le32 *disk = (const void *)super + option->disk;
+		unsigned int value;
+
+		if (!option->disk)
+			continue;
+		value = clamp(le32_to_cpu(*disk), option->least, option->max);
+		*cow_option_value(option, options) = option->fit ? option->fit(value) : value;
+	}
+}
+
+void cow_options_save(const struct cow_options *options, struct cowsnap_super *super)
+{
+	struct cow_options value = *options;
+	const struct cow_option *option;
+
+	for (option = cow_option_table; option < END; option++) {
+		__le32 *disk = (void *)super + option->disk;
+
+		if (option->disk)
+			*disk = cpu_to_le32(*cow_option_value(option, &value));
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: room in a store, and what happens when there is none
+ *
+ * Room is taken from store/space.c. When it is short the store is blocked: bios that
+ * need a copy wait on store->waiting until table blocks are ready, until room was
+ * reclaimed, or until on_full has been carried out.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap.h"
+#include "origin/origin.h"
+#include "store/room.h"
+#include "store/snapshots.h"
+#include "store/space.h"
+#include "store/state.h"
+#include "store/store.h"
+
+/* Make more table blocks ready well before the last one is needed. */
+static bool ready_runs_out(const struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+
+	return space->geometry && space->blocks < space->max_blocks &&
+	       cow_space_ready(space) - space->used <
+	       (u64)COWSNAP_COMMIT_BLOCKS / 4 * space->geometry->block_slots;
+}
+
+void cow_store_watch_low_water(struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+	u64 used = space->used + space->table_chunks;
+
+	if (!store->options.low_water)
+		return;
+	if (used * 100 < (u64)store->options.low_water * space->nr_chunks) {
+		store->below_water = true;
+	} else if (store->below_water) {
+		store->below_water = false;
+		queue_work(store->origin->wq, &store->event_work);
+	}
+}
+
+u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place)
+{
+	u32 got;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	got = cow_space_alloc(&store->space, nr, place);
+	if (ready_runs_out(store))
+		queue_work(store->origin->wq, &store->extend_work);
+	cow_store_watch_low_water(store);
+	return got;
+}
+
+bool cow_store_reclaim_is_due(const struct cow_store *store)
+{
+	return store->reclaims_wanted != store->reclaims_done;
+}
+
+bool cow_store_makes_wait(const struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	return store->blocked == COW_STORE_PREPARING || store->blocked == COW_STORE_FAILING ||
+	       (store->blocked == COW_STORE_FULL && cow_store_reclaim_is_due(store));
+}
+
+static void store_is_full(struct cow_store *store)
+{
+	unsigned int seconds = 0;
+
+	/* reclaim_ended() unblocks it. */
+	if (cow_store_reclaim_is_due(store)) {
+		cow_store_set_blocked(store, COW_STORE_FULL);
+		return;
+	}
+	switch (store->options.on_full) {
+	case COWSNAP_FULL_WAIT:
+		seconds = store->options.wait_timeout;
+		if (store->origin->suspending)
+			break;
+		fallthrough;
+	case COWSNAP_FULL_DROP_OLDEST:
+		cow_store_set_blocked(store, COW_STORE_FULL);
+		mod_delayed_work(store->origin->wq, &store->full_work, seconds * HZ);
+		queue_work(store->origin->wq, &store->event_work);
+		return;
+	}
+	__cow_store_invalidate(store, COW_SNAP_OVERFLOWED, "the store is full");
+}
+
+int cow_store_no_room(struct cow_store *store, bool must)
+{
+	const struct cow_space *space = &store->space;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	if (store->blocked)
+		return -EBUSY;
+	if (space->used < cow_space_ready(space))
+		return -ENOMEM;
+	/* An extension that failed is tried again in the background; do not wait for it twice. */
+	if (space->geometry && space->blocks < space->max_blocks && !store->extend_failed) {
+		cow_store_set_blocked(store, COW_STORE_PREPARING);
+		queue_work(store->origin->wq, &store->extend_work);
+		return -EBUSY;
+	}
+	if (!must && !cow_store_reclaim_is_due(store))
+		return -ENOSPC;
+	store_is_full(store);
+	return store->blocked ? -EBUSY : -ENOSPC;
+}
+
+void cow_store_resize(struct cow_store *store)
+{
+	u64 nr_chunks = bdev_nr_sectors(store->bdev) >> store->chunk_shift;
+
+	spin_lock(&store->origin->state_lock);
+	if (store->space.nr_chunks < nr_chunks && nr_chunks < COW_CHUNKS_MAX) {
+		cow_space_resize(&store->space, nr_chunks);
+		if (store->blocked == COW_STORE_FULL)
+			cow_store_unblock(store);
+		cow_store_watch_low_water(store);
+	}
+	spin_unlock(&store->origin->state_lock);
+}
+
+void cow_store_overflow(struct cow_store *store, const char *why)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (store->blocked != COW_STORE_FULL || cow_store_reclaim_is_due(store))
+		return;
+	__cow_store_invalidate(store, COW_SNAP_OVERFLOWED, why);
+	/* If no snapshot is live that did nothing. */
+	if (store->blocked == COW_STORE_FULL)
+		cow_store_unblock(store);
+}
+
+void cow_store_stop_waiting(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (store->options.on_full == COWSNAP_FULL_WAIT)
+		cow_store_overflow(store, "the store is full, and its origin was suspended");
+}
+
+void cow_store_reclaim(struct cow_store *store)
+{
+	spin_lock(&store->origin->state_lock);
+	if (!store->closing) {
+		store->reclaims_wanted++;
+		queue_work(store->origin->wq, &store->reclaim_work);
+	}
+	spin_unlock(&store->origin->state_lock);
+}

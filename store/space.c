@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the room of a store
+ *
+ * Which chunks of a store hold something: one bit for each, in bitmaps that exist only for
+ * segments in use. So memory follows the number of copies, not the size of the device. A
+ * transient store has segments without tables.
+ *
+ * Room is given out from a cursor that goes round: a new store fills from its start, in
+ * order; room that deleted snapshots left is found when the cursor comes by.
+ *
+ * All of this is under origin->state_lock, except while the store is loaded.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+#include "store/space.h"
+
+/* Chunks in a segment of a store without tables. */
+#define PLAIN_SEGMENT	32768U
+
+struct cow_bits {
+	u32 used;
+	unsigned long bit[];
+};
+
+static void space_segment(const struct cow_space *space, u64 index,
+			  struct cowsnap_segment *seg)
+{
+	if (space->geometry) {
+		cowsnap_get_segment(space->geometry, index, seg);
+		return;
+	}
+	memset(seg, 0, sizeof(*seg));
+	seg->start = index * PLAIN_SEGMENT;
+	seg->data = seg->start;
+	seg->end = seg->start + PLAIN_SEGMENT;
+	seg->slots = PLAIN_SEGMENT;
+}
+
+static u64 space_find(const struct cow_space *space, u64 place)
+{
+	if (space->geometry)
+		return cowsnap_find_segment(space->geometry, place);
+	return place / PLAIN_SEGMENT;
+}
+
+/* How many slots of the segment can be used now: on the device, table made ready. */
+static u32 segment_ready(const struct cow_space *space, const struct cowsnap_segment *seg)
+{
+	u32 room = cowsnap_segment_room(seg, space->nr_chunks);
+
+	if (!space->geometry || seg->first_block + seg->blocks <= space->blocks)
+		return room;
+	if (seg->first_block >= space->blocks)
+		return 0;
+	return min(room, cowsnap_first_slot(space->geometry, seg,
+					    space->blocks - seg->first_block));
+}
+
+static struct cow_bits *segment_bits(struct cow_space *space, u64 index, u32 slots,
+				     gfp_t gfp)
+{
+	struct cow_bits *bits = xa_load(&space->segments, index);
+
+	if (bits)
+		return bits;
+	bits = kvzalloc(struct_size(bits, bit, BITS_TO_LONGS(slots)), gfp);
+	if (bits && xa_err(xa_store(&space->segments, index, bits, gfp))) {
+		kvfree(bits);
+		bits = NULL;
+	}
+	return bits;
+}
+
+/* What the tables take, up to and with that of the segment around @place. */
+static void space_touch(struct cow_space *space, u64 place)
+{
+	struct cowsnap_segment seg;
+
+	while (space->geometry && place >= space->table_end) {
+		space_segment(space, space->nr_segments++, &seg);
+		space->table_chunks += seg.data - seg.start;
+		space->table_end = seg.end;
+	}
+}
+
+/* A run of free slots at or after the cursor, in its segment. */
+static u32 segment_alloc(struct cow_space *space, const struct cowsnap_segment *seg,
+			 struct cow_bits *bits, u32 ready, u32 nr, u64 *place)
+{
+	u32 from = find_next_zero_bit(bits->bit, ready, space->cursor_slot);
+	u32 to;
+
+	if (from >= ready)
+		return 0;
+	to = find_next_bit(bits->bit, min_t(u64, ready, (u64)from + nr), from);
+	bitmap_set(bits->bit, from, to - from);
+	bits->used += to - from;
+	space->used += to - from;
+	space->cursor_slot = to;
+	*place = seg->data + from;
+	space_touch(space, *place);
+	return to - from;
+}
+
+/* Is there nothing ready after this segment? */
+static bool segment_is_last(const struct cow_space *space, const struct cowsnap_segment *seg)
+{
+	return seg->end >= space->nr_chunks ||
+	       (space->geometry && seg->first_block + seg->blocks >= space->blocks);
+}
+
+u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place)
+{
+	struct cowsnap_segment seg;
+	bool wrapped = false;
+
+	lockdep_assert_held(space->lock);
+	if (space->used >= cow_space_ready(space))
+		return 0;
+	/* Twice round at most: once from the cursor, once from the start. */
+	for (;;) {
+		struct cow_bits *bits;
+		u32 ready, got;
+
+		space_segment(space, space->cursor_segment, &seg);
+		ready = segment_ready(space, &seg);
+		if (ready) {
+			bits = segment_bits(space, space->cursor_segment, seg.slots,
+					    GFP_NOWAIT | __GFP_MEMALLOC | __GFP_NOWARN);
+			if (!bits)
+				return 0;
+			got = bits->used < ready ?
+			      segment_alloc(space, &seg, bits, ready, nr, place) : 0;
+			if (got)
+				return got;
+		}
+		space->cursor_slot = 0;
+		space->cursor_segment++;
+		if (segment_is_last(space, &seg)) {
+			if (wrapped)
+				return 0;
+			wrapped = true;
+			space->cursor_segment = 0;
+		}
+	}
+}
+
+void cow_space_free(struct cow_space *space, u64 place, u32 nr)
+{
+	struct cowsnap_segment seg;
+
+	lockdep_assert_held(space->lock);
+	while (nr) {
+		u64 index = space_find(space, place);
+		struct cow_bits *bits = xa_load(&space->segments, index);
+		u32 part;
+
+		space_segment(space, index, &seg);
+		part = min_t(u64, nr, seg.end - place);
+		if (!WARN_ON_ONCE(!bits || place < seg.data)) {
+			bitmap_clear(bits->bit, place - seg.data, part);
+			bits->used -= part;
+			space->used -= part;
+		}
+		/* A new store fills in order, so chunks that come back at once are next. */
+		if (index == space->cursor_segment &&
+		    place - seg.data + part == space->cursor_slot)
+			space->cursor_slot = place - seg.data;
+		place += part;
+		nr -= part;
+	}
+}
+
+int cow_space_take(struct cow_space *space, u64 place)
+{
+	u64 index = space_find(space, place);
+	struct cowsnap_segment seg;
+	struct cow_bits *bits;
+
+	space_segment(space, index, &seg);
+	if (place < seg.data || place >= space->nr_chunks)
+		return -ERANGE;
+	bits = segment_bits(space, index, seg.slots, GFP_KERNEL);
+	if (!bits)
+		return -ENOMEM;
+	if (__test_and_set_bit(place - seg.data, bits->bit))
+		return -EEXIST;
+	bits->used++;
+	space->used++;
+	space_touch(space, place);
+	return 0;
+}
+
+/* Slots of all segments that lie on the device, and blocks of their tables. */
+static void space_measure(struct cow_space *space)
+{
+	struct cowsnap_segment seg;
+	u64 index = 0;
+
+	space->total = space->nr_chunks;
+	space->max_blocks = 0;
+	if (!space->geometry)
+		return;
+	space->total = 0;
+	for (;; index++) {
+		u32 room;
+
+		space_segment(space, index, &seg);
+		room = cowsnap_segment_room(&seg, space->nr_chunks);
+		space->total += room;
+		if (room)
+			space->max_blocks = seg.first_block + seg.blocks;
+		if (seg.end >= space->nr_chunks)
+			break;
+	}
+}
+
+void cow_space_resize(struct cow_space *space, u64 nr_chunks)
+{
+	space->nr_chunks = nr_chunks;
+	space_measure(space);
+}
+
+u64 cow_space_ready(const struct cow_space *space)
+{
+	const struct cowsnap_geometry *g = space->geometry;
+	u64 slots;
+
+	if (!g || space->blocks >= space->max_blocks)
+		return space->total;
+	slots = (u64)space->blocks * g->block_slots -
+		2 * (g->block_slots - g->super_slots);
+	return min(slots, space->total);
+}
+
+void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
+		    u64 nr_chunks, spinlock_t *lock)
+{
+	memset(space, 0, sizeof(*space));
+	space->lock = lock;
+	xa_init(&space->segments);
+	space->geometry = geometry;
+	cow_space_resize(space, nr_chunks);
+	space_touch(space, 0);
+}
+
+void cow_space_destroy(struct cow_space *space)
+{
+	struct cow_bits *bits;
+	unsigned long index;
+
+	xa_for_each(&space->segments, index, bits)
+		kvfree(bits);
+	xa_destroy(&space->segments);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: which chunks of a store hold something */
+#ifndef DM_COWSNAP_STORE_SPACE_H
+#define DM_COWSNAP_STORE_SPACE_H
+
+#include <linux/xarray.h>
+
+#include "dm-cowsnap.h"
+
+struct cow_space {
+	spinlock_t *lock;		/* the origin's state_lock */
+	struct xarray segments;		/* number -> bitmap of chunks in use */
+	const struct cowsnap_geometry *geometry;	/* NULL: no tables */
+	u64 nr_chunks;			/* of the device */
+	u64 total;			/* of those, how many can hold something */
+	u64 used;
+	u64 table_chunks;		/* tables of the segments reached so far */
+	u64 table_end;			/* chunk where the next such segment begins */
+	u64 nr_segments;		/* how many there are before it */
+	u32 blocks;			/* table blocks made ready */
+	u32 max_blocks;			/* of all tables on the device */
+	u64 cursor_segment;		/* where to look next */
+	u32 cursor_slot;
+};
+
+/* @lock guards all of it from then on. */
+void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
+		    u64 nr_chunks, spinlock_t *lock);
+void cow_space_destroy(struct cow_space *space);
+void cow_space_resize(struct cow_space *space, u64 nr_chunks);
+
+/*
+ * Up to @nr chunks in a row from *@place on. Returns how many; 0: none that is
+ * ready, or no memory. origin->state_lock held.
+ */
+u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place);
+
+/* Give chunks back. origin->state_lock held. */
+void cow_space_free(struct cow_space *space, u64 place, u32 nr);
+
+/* While loading: this chunk holds something. 0, -ERANGE, -EEXIST or -ENOMEM. */
+int cow_space_take(struct cow_space *space, u64 place);
+
+/* Chunks that can hold something now, used ones included. */
+u64 cow_space_ready(const struct cow_space *space);
+
+#endif

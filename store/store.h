@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * struct cow_store: a device that keeps old chunks of one origin
+ *
+ * The files named beside the fields change them, under the lock that is named; state_lock,
+ * admin_lock and reads_lock are those of the origin. Others may read @origin, @bdev,
+ * @chunk_sectors, @chunk_shift, @persistence, @writable and @meta, which stay as they are
+ * while the store is open, and READ_ONCE where that is said.
+ */
+#ifndef DM_COWSNAP_STORE_STORE_H
+#define DM_COWSNAP_STORE_STORE_H
+
+#include <linux/blkdev.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/rbtree.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "dm-cowsnap-exception.h"
+#include "store/known.h"
+#include "store/options.h"
+#include "store/snapshots.h"
+#include "store/space.h"
+
+struct cow_loader;
+struct cow_merge;
+struct cow_meta;
+struct cow_origin;
+
+/* Why writes that need a copy have to wait for the whole store. */
+enum cow_store_blocked {
+	COW_STORE_OPEN,
+	COW_STORE_PREPARING,	/* table blocks are made ready, or a snapshot is marked */
+	COW_STORE_FULL,		/* on_full is carried out, or room is reclaimed */
+	COW_STORE_FAILING,	/* the mark "invalid" is written */
+};
+
+struct cow_store {
+	/* What every write to the origin looks at; seldom written. */
+	struct list_head node;		/* origin->stores: RCU; state_lock */
+	struct cow_live __rcu *live;	/* store/epochs.c; state_lock */
+	sector_t protect_sectors;	/* of the origin; only grows; state_lock, READ_ONCE */
+	struct cow_known known;
+	unsigned int chunk_sectors;
+	unsigned int chunk_shift;
+	struct cow_origin *origin;
+
+	/* The registry, under cow_registry_mutex. */
+	struct list_head all_node;	/* origin->all_stores */
+	unsigned int refs;		/* tables */
+
+	struct block_device *bdev;
+	char persistence;		/* 'N' or 'P' */
+	bool writable;
+	bool early;			/* opened before its origin had a length; admin_lock */
+	struct list_head snaps;		/* store/snapshots.c; admin_lock and state_lock */
+	struct xarray ids;		/* id -> struct cow_snap; as @snaps */
+	struct list_head tables;	/* struct cow_table: origin/tables.c */
+	struct cow_options options;	/* state_lock; READ_ONCE */
+	struct work_struct event_work;	/* origin/tables.c */
+
+	/* The map of completed exceptions, which first writes change. */
+	struct cow_map map ____cacheline_aligned_in_smp;
+	u32 epoch;			/* last one given out; admin_lock */
+
+	/* Persistent stores only. */
+	struct cow_meta *meta;		/* NULL: transient */
+	struct cow_loader *loader;	/* what is in doubt: disk/load.c; admin_lock */
+	u32 damage_epoch;		/* see the format; 0: all tables could be read */
+	u32 damaged_blocks;
+	u32 damage_mark;		/* which */
+
+	/* Superblocks and records: disk/super.c, under records_lock. */
+	struct mutex records_lock;
+	struct xarray records;		/* number of a record -> struct cow_snap */
+	struct xarray record_chunks;	/* number of a chunk of records -> place + 1 */
+	u64 super_sequence;		/* of the last superblock or record written */
+	u32 invalid_epoch;		/* the superblock overrules records up to it; 0: none */
+	enum cow_snap_state invalid_state;	/* with this state */
+	sector_t origin_sectors;	/* as the superblock has it */
+	u64 said_durable;		/* what the superblock says; READ_ONCE */
+	u64 noted_durable;		/* what it was a second ago; note_work alone */
+	struct work_struct extend_work;	/* disk/prepare.c, these four */
+	struct work_struct mark_work;
+	struct delayed_work note_work;
+	struct work_struct fail_work;
+
+	/* A merge: admin/merge.c. */
+	struct cow_snap *merging;	/* as the superblock has it; state_lock, READ_ONCE */
+	u64 merge_chunk;		/* what is below is merged, durably; READ_ONCE */
+	struct cow_merge *merge;	/* at work on it; admin_lock */
+	struct workqueue_struct *merge_wq;	/* NULL before the first one; admin_lock */
+
+	/* Reads that are verified: disk/verify.c. */
+	struct list_head checks;	/* struct cow_bio; reads_lock */
+	struct work_struct check_work;
+	atomic64_t unverified;		/* reads of parts of large chunks */
+	atomic64_t bad_checksums;
+
+	/* Transient stores, copies kept in memory: copy/undo.c, under state_lock. */
+	struct list_head undo;		/* their struct cow_job; not those being written */
+	unsigned int nr_in_undo;	/* on that list */
+	struct rb_root_cached kept;	/* all of them */
+	unsigned int nr_undo;		/* READ_ONCE without the lock */
+	sector_t undo_sectors;
+	unsigned int undo_reserved;	/* KiB; admin_lock */
+	unsigned int undo_closed;	/* times: nothing more is kept */
+	struct delayed_work undo_work;
+
+	/* Under state_lock. */
+	struct cow_space space ____cacheline_aligned_in_smp;
+	struct rb_root_cached pendings;	/* copy/pending.c */
+	unsigned int nr_pendings;
+	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
+	struct list_head waiting;	/* struct cow_bio, while it is blocked */
+	enum cow_snap_state fail_state;	/* what the snapshots become */
+	bool unmarked;			/* the disk could not be told of it */
+	bool extend_failed;		/* no table blocks were made ready, at the last try */
+	bool closing;			/* READ_ONCE */
+	bool below_water;		/* low_water not crossed yet */
+	unsigned int nr_snaps;
+	u64 reclaims_wanted;		/* runs of reclaim_work asked for */
+	u64 reclaims_done;		/* the last request that has been dealt with */
+	unsigned int own_turn;		/* counter that new private pendings are in */
+	unsigned int nr_own[2];		/* private pendings; see reclaim_await_own() */
+	struct work_struct reclaim_work;	/* admin/reclaim.c */
+	struct delayed_work full_work;	/* admin/full.c */
+	u64 zero_chunks;		/* all-zero ones, not written */
+	u64 copied_chunks;		/* copied for the sake of the origin */
+	u64 freed_chunks;		/* by reclaim */
+	wait_queue_head_t idle;		/* a pending has gone */
+};
+
+/* Is it persistent, and has it got superblocks yet? Any context. */
+static inline bool cow_store_is_formatted(const struct cow_store *store)
+{
+	return store->meta && READ_ONCE(store->space.blocks);
+}
+
+/* How large a region is copied around a write, in sectors. */
+static inline sector_t cow_store_around(const struct cow_store *store)
+{
+	return (sector_t)READ_ONCE(store->options.copy_around) << (10 - SECTOR_SHIFT);
+}
+
+/* How far this store may be copied to ahead of a writer, in sectors. */
+static inline sector_t cow_store_ahead(const struct cow_store *store)
+{
+	return (sector_t)READ_ONCE(store->options.copy_ahead) << (10 - SECTOR_SHIFT);
+}
+
+static inline sector_t cow_chunk_to_sector(const struct cow_store *store, u64 chunk)
+{
+	return (sector_t)chunk << store->chunk_shift;
+}
+
+static inline u64 cow_sector_to_chunk(const struct cow_store *store, sector_t sector)
+{
+	return sector >> store->chunk_shift;
+}
+
+/* The chunks of @store that sectors of the origin touch and a snapshot covers. Any context. */
+static inline u64 cow_covered_chunks(const struct cow_store *store, sector_t sector,
+				     sector_t nr_sectors, u64 *first)
+{
+	sector_t end = min(sector + nr_sectors, READ_ONCE(store->protect_sectors));
+
+	if (sector >= end)
+		return 0;
+	*first = cow_sector_to_chunk(store, sector);
+	return cow_sector_to_chunk(store, end - 1) - *first + 1;
+}
+
+#endif
