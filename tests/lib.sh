@@ -361,8 +361,8 @@ dmremove()
 	dm remove --retry "$1"
 }
 
-# One that the test has removed, or renamed, itself is no trouble. A suspended
-# one would keep whoever has it open waiting.
+# A device that the test has removed, or renamed, itself is no trouble. A suspended
+# one would block the tasks that have it open.
 _dmremove()
 {
 	dmsetup info "$1" >/dev/null 2>&1 || return 0

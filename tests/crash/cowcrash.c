@@ -171,7 +171,7 @@ static void print_recording(void)
 	       nr_boundaries);
 }
 
-/* For whoever looks for the reason of a loss. */
+/* Helps to find the reason of a loss. */
 static void print_writes(void)
 {
 	const struct request *r;

@@ -696,8 +696,8 @@ static bool check_store(void)
 /* ---- a sector that was being written cannot be read ---- */
 
 /*
- * Is @sector one of a copy that was on its way? Its commit had not ended, so nobody needs it. What
- * tables, records and writes to a snapshot said there would be lost.
+ * Is @sector one of a copy that was being written? Its commit had not ended, so it is not
+ * needed. What tables, records and writes to a snapshot said there would be lost.
  */
 static bool sector_is_copy(u32 sector)
 {
@@ -715,7 +715,7 @@ static bool sector_is_copy(u32 sector)
 	slots = (const void *)(store_bytes() + cowsnap_block_sector(&g, &seg, block) * SECTOR_BYTES +
 			       cowsnap_area_offset(seg.first_block + block) +
 			       sizeof(struct cowsnap_block_header));
-	kind = slots[index].chunk_high_kind >> 4 & 7;
+	kind = cowsnap_slot_kind(&slots[index]);
 	return kind == COWSNAP_SLOT_COPIED || kind == COWSNAP_SLOT_FREE;
 }
 

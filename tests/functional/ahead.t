@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Copying ahead: who writes one chunk after the other gets many copies for one, who
-# writes at random does not; what was copied for nothing is counted and stays little.
+# Copying ahead: a task that writes one chunk after the other gets many copies for one, a
+# task that writes at random does not; what was copied for nothing is counted and stays little.
 
 . "$(dirname "$0")/common.sh"
 
@@ -31,7 +31,7 @@ down()
 	dmremove o
 }
 
-# in_order MIB AT_MIB [KIB]: written in so many KiB a time.
+# in_order MIB AT_MIB [KIB]: MIB are written from AT_MIB on, KIB (or 4) at a time.
 in_order()
 {
 	dd if=/dev/urandom of=/dev/mapper/o bs="${3:-4}K" count=$(($1 * 1024 / ${3:-4})) \
@@ -40,7 +40,7 @@ in_order()
 
 all_old()
 {
-	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+	ok "$1: the snapshot has the old data" all_letter /dev/mapper/s A
 }
 
 # ---- one writer, and what it leaves ----
@@ -48,18 +48,23 @@ all_old()
 up
 in_order 8 2
 ok "2048 writes in order take few copies: $(counted copies)" [ "$(counted copies)" -lt 100 ]
-ok "most were copied ahead: $(counted copied_ahead) sectors" [ "$(counted copied_ahead)" -gt 12000 ]
-ok "none of it more than twice as far as it came" [ "$(key_of s copied)" -le $((2 * 2048 + 1)) ]
-ok "few writes waited: $(counted parked)" [ "$(counted parked)" -lt 200 ]
+ok "most chunks were copied ahead: $(counted copied_ahead) sectors" \
+	[ "$(counted copied_ahead)" -gt 12000 ]
+ok "copies end at most twice as far as the writer came" \
+	[ "$(key_of s copied)" -le $((2 * 2048 + 1)) ]
+ok "few of 2048 writes in order waited: $(counted parked)" [ "$(counted parked)" -lt 200 ]
 all_old "one writer"
 # Eight others, and the first is forgotten with what it had ahead.
 for i in 1 2 3 4 5 6 7 8; do
 	in_order 1 $((20 + 4 * i)) 512
 done
-ok "what it left is counted: $(counted wasted_ahead)" [ "$(counted wasted_ahead)" -gt 0 ]
-ok "and no more than was copied ahead" [ "$(counted wasted_ahead)" -le "$(counted copied_ahead)" ]
+ok "what a forgotten writer left unused is counted: $(counted wasted_ahead) sectors" \
+	[ "$(counted wasted_ahead)" -gt 0 ]
+ok "no more is counted as wasted than was copied ahead" \
+	[ "$(counted wasted_ahead)" -le "$(counted copied_ahead)" ]
 dm message o 0 reset_stats
-is "$(counted copied_ahead) $(counted wasted_ahead)" "0 0" "reset_stats: both start anew"
+is "$(counted copied_ahead) $(counted wasted_ahead)" "0 0" \
+	"reset_stats: both counters of copying ahead start anew"
 all_old "all writers"
 down
 
@@ -93,11 +98,13 @@ in_order 1 2
 is "$(counted copies) $(counted copied_ahead)" "256 0" "copy_ahead 0: a copy for each chunk"
 dm message s 0 set copy_ahead 64
 in_order 4 8
-ok "set to 64 KiB: $(counted copies) copies for 1024 more" [ "$(counted copies)" -lt 512 ]
-ok "and never further" [ "$(key_of s copied)" -le $((256 + 1024 + 16)) ]
-like "$(dmsetup table s)" 'copy_ahead 0$' "the table says what it was given"
-is "$(key_of s copy_ahead)" 64 "the status what is in force"
-not_ok "more than 65536 is refused" dm message s 0 set copy_ahead 65537
+ok "copy_ahead set to 64 KiB: $(counted copies) copies for 1024 more" \
+	[ "$(counted copies)" -lt 512 ]
+ok "copy_ahead set to 64 KiB: copies never go further ahead" \
+	[ "$(key_of s copied)" -le $((256 + 1024 + 16)) ]
+like "$(dmsetup table s)" 'copy_ahead 0$' "the table shows the copy_ahead it was given"
+is "$(key_of s copy_ahead)" 64 "the status shows the copy_ahead in force"
+not_ok "a copy_ahead of more than 65536 is refused" dm message s 0 set copy_ahead 65537
 all_old "bounded"
 down
 
@@ -106,9 +113,9 @@ down
 store=$(mkloop 9M)
 up
 in_order 8 0
-like "$(status s)" '^[0-9]+/' "9 MiB take what 8 MiB of writes in order need"
+like "$(status s)" '^[0-9]+/' "a store of 9 MiB holds the copies of 8 MiB written in order"
 all_old "little room"
-is "$(key_of s copied)" 2048 "the last of it was not copied ahead"
+is "$(key_of s copied)" 2048 "in a store of 9 MiB no more is copied than the writes need"
 down
 
 # ---- lasting ----

@@ -27,7 +27,7 @@ down()
 	dmremove o
 }
 
-# at_random MIB KIB: so many KiB in writes of 4 KiB to the first so many MiB.
+# at_random MIB KIB: KIB are written to the first MIB, 4 KiB at a time.
 at_random()
 {
 	fio --name=r --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=1 \
@@ -37,21 +37,24 @@ at_random()
 
 all_old()
 {
-	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+	ok "$1: the snapshot has the old data" all_letter /dev/mapper/s A
 }
 
 up N 8 copy_around 256
 put_letter /dev/mapper/o B $((10 * 65536)) 4096
 is "$(key_of s copied)" 1 "the first write to a region copies its chunk"
 put_letter /dev/mapper/o B $((11 * 65536)) 4096
-is "$(key_of s copied)" 64 "the second all of the region"
-is "$(key_of o copied_around)" $((62 * 8)) "which is counted"
+is "$(key_of s copied)" 64 "the second write to a region copies all of it"
+is "$(key_of o copied_around)" $((62 * 8)) "what is copied around the writes is counted"
 put_letter /dev/mapper/o B $((9 * 65536)) 4096
-is "$(key_of s copied) $(key_of o unused_around)" "64 $((61 * 8))" "and less when some is used"
+is "$(key_of s copied) $(key_of o unused_around)" "64 $((61 * 8))" \
+	"what was copied around counts as unused until it is written"
 at_random 4 16384
-ok "4 MiB settle after few copies: $(key_of o copies)" [ "$(key_of o copies)" -lt 100 ]
-ok "and no more than that is copied: $(key_of s copied)" [ "$(key_of s copied)" -le 1088 ]
-ok "nearly all of it is used in the end: $(key_of o unused_around) sectors not" \
+ok "a hot file of 4 MiB settles after few copies: $(key_of o copies)" \
+	[ "$(key_of o copies)" -lt 100 ]
+ok "a hot file: little more than its 4 MiB is copied: $(key_of s copied) chunks" \
+	[ "$(key_of s copied)" -le 1088 ]
+ok "a hot file: nearly all that was copied around is used, but for $(key_of o unused_around) sectors" \
 	[ "$(key_of o unused_around)" -lt 1024 ]
 all_old "a hot file"
 down
@@ -59,20 +62,21 @@ down
 store=$(mkloop 80M)
 up P 8 copy_around 128
 at_random 64 8192
-ok "all over the device it is bounded: $(key_of o unused_around) sectors" \
+ok "writes all over the device: copies for nothing are few: $(key_of o unused_around) sectors" \
 	[ "$(key_of o unused_around)" -le $((80 * 2048 / 25)) ]
 all_old "all over"
-like "$(dmsetup table s)" 'copy_around 128$' "the table says what it was given"
+like "$(dmsetup table s)" 'copy_around 128$' "the table shows the copy_around it was given"
 down
 origin_up o "$base"
 snap_up s "$base" "$store" P 8
-is "$(key_of s copy_around)" 128 "it lasts"
+is "$(key_of s copy_around)" 128 "copy_around lasts when the store is opened again"
 all_old "opened again"
-not_ok "a size that is none is refused" dm message s 0 set copy_around 100
+not_ok "a copy_around of 100 is refused" dm message s 0 set copy_around 100
 dm message s 0 set copy_around 0
 before=$(key_of s copied)
 put_letter /dev/mapper/o B 0 512 $((MIB / 4 - 512)) 512
-ok "turned off" [ "$(key_of s copied)" -le $((before + 2)) ]
+ok "copy_around turned off: only what is written is copied" \
+	[ "$(key_of s copied)" -le $((before + 2)) ]
 down
 
 echo 64 >"$PARAMETERS/copy_around"

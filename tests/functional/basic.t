@@ -65,7 +65,8 @@ one_chunk_size()
 	write_all_sizes /dev/mapper/s "$private" 2048512
 	write_ends /dev/mapper/s "$private"
 	ok "chunk $chunk: what is written to the snapshot is there" same /dev/mapper/s "$private"
-	ok "chunk $chunk: and not on the origin" same /dev/mapper/o "$new"
+	ok "chunk $chunk: what is written to the snapshot is not on the origin" \
+		same /dev/mapper/o "$new"
 	not_ok "chunk $chunk: nothing can be written past the end" write_past_end /dev/mapper/s
 	dmremove s
 	dmremove o

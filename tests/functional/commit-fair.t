@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Whoever changes a store (commit, set, create, delete) gets his turn after the commit under
-# way, however many first writes keep commits going.
+# A message that changes a store (commit, set, create, delete) gets its turn after the commit
+# in flight, however many first writes keep commits going.
 
 . "$(dirname "$0")/common.sh"
 
@@ -55,14 +55,14 @@ fair()
 }
 
 begun=$SECONDS
-ok "commit: ten times" fair commit
+ok "ten commit messages get their turn beside first writes" fair commit
 diag "$(<"$TEST_TMP/out"), $((SECONDS - begun)) s"
-ok "set: ten times" fair set wait_timeout 1I
+ok "ten set messages get their turn beside first writes" fair set wait_timeout 1I
 diag "$(<"$TEST_TMP/out"), $((SECONDS - begun)) s"
-ok "create: ten times" fair create 10I
+ok "ten create messages get their turn beside first writes" fair create 10I
 diag "$(<"$TEST_TMP/out"), $((SECONDS - begun)) s"
-ok "delete: ten times" fair delete 10I
+ok "ten delete messages get their turn beside first writes" fair delete 10I
 diag "$(<"$TEST_TMP/out"), $((SECONDS - begun)) s"
 kill "$fio"
 wait "$fio" 2>/dev/null
-like "$(status s)" '^[0-9]+/' "the store lives"
+like "$(status s)" '^[0-9]+/' "the store is still valid"

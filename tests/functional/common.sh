@@ -142,11 +142,20 @@ image()
 	"$TOOLS/cowio" image "$1" "$2"
 }
 
-# not_letter DEV LETTERS [OFFSET BYTES]: how many bytes are none of these; the
+# other_bytes DEV LETTERS [OFFSET BYTES]: how many bytes are none of these; the
 # letter 0 stands for the byte 0. Words, not a number, if it cannot be read.
-not_letter()
+other_bytes()
 {
 	"$TOOLS/cowio" not "$@"
+}
+
+# all_letter DEV LETTERS [OFFSET BYTES]: is every byte one of these?
+all_letter()
+{
+	local others
+
+	others=$(other_bytes "$@")
+	[[ $others = 0 ]] || { echo "bytes other than $2: $others" && false; }
 }
 
 # status NAME: the line without start, length and target.
@@ -165,6 +174,110 @@ key_of()
 {
 	status "$1" | tr ' ' '\n' | grep -A1 -x -- "$2" | sed -n 2p
 }
+
+is_invalid()
+{
+	[[ $(status "$1") = Invalid ]]
+}
+
+# io_is_in_flight NAME read|write: has this device requests that have not ended?
+io_is_in_flight()
+{
+	local reads writes
+
+	read -r reads writes <"$(sysfs "/dev/mapper/$1")/inflight"
+	if [[ $2 == read ]]; then
+		((reads))
+	else
+		((writes))
+	fi
+}
+
+has_ended()
+{
+	! kill -0 "$1" 2>/dev/null
+}
+
+# ---- devices that fail, below others that stay in use ----
+
+linear_table()
+{
+	echo "0 $(sectors "$1") linear $1 0"
+}
+
+error_table()
+{
+	echo "0 $(sectors "$1") error"
+}
+
+# no_writes_table DEV: writes fail, reads do not.
+no_writes_table()
+{
+	echo "0 $(sectors "$1") flakey $1 0 0 1000 1 error_writes"
+}
+
+# delay_table DEV READ WRITE: milliseconds that are added to each read and each write.
+delay_table()
+{
+	echo "0 $(sectors "$1") delay $1 0 $2 $1 0 $3"
+}
+
+# partly_table DEV FROM COUNT WORDS...: linear, but for COUNT sectors that have these words.
+partly_table()
+{
+	local dev=$1 from=$2 count=$3 end=$(($2 + $3))
+
+	shift 3
+	((from == 0)) || echo "0 $from linear $dev 0"
+	echo "$from $count $*"
+	echo "$end $(($(sectors "$dev") - end)) linear $dev $end"
+}
+
+# swap_table NAME TABLE: another table, without a flush, while all above stays in use.
+swap_table()
+{
+	dm suspend --noflush "$1" && dmload "$1" "$2" && dm resume "$1"
+}
+
+# hold_reads NAME DEV: reads of the device NAME, which is over DEV, do not end before
+# release_reads; writes do. It is dm-delay that holds them, for two minutes at most, and
+# lets them go when it is suspended.
+hold_reads()
+{
+	swap_table "$1" "$(delay_table "$2" 120000 0)"
+}
+
+release_reads()
+{
+	swap_table "$1" "$(linear_table "$2")"
+}
+
+# reads_done NAME: how many reads of the device have ended so far.
+reads_done()
+{
+	awk '{ print $1 }' "$(sysfs "/dev/mapper/$1")/stat"
+}
+
+# ---- the module ----
+
+# The module anew, as in a machine that was started again; its parameters are the defaults.
+reload_module()
+{
+	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
+}
+
+# remove_and_reload NAME...: these devices are removed, then the module is loaded anew.
+remove_and_reload()
+{
+	local name
+
+	for name; do
+		dmremove "$name"
+	done
+	reload_module
+}
+
+# ---- what a kernel may lack ----
 
 # mkscsi PARAMETER...: a disk of scsi_debug; prints its path.
 mkscsi()
@@ -263,25 +376,7 @@ trace_stop()
 	echo 0 >"$TRACE/events/block/enable"
 }
 
-# odd DEV IMAGE: "eio FROM-TO" and "wrong FROM-TO" for the chunks not as in the image, of
-# which there are $CHUNKS.
-odd()
-{
-	# Without that newer kernels read several chunks for one.
-	blockdev --setra 0 "$1"
-	perl -e 'open(my $d, "<", $ARGV[0]) or die "$ARGV[0]: $!"; open(my $i, "<", $ARGV[1]);
-		my ($was, $from) = ("", 0);
-		for my $n (0 .. $ARGV[2]) {
-			sysseek($d, $n * 4096, 0); sysseek($i, $n * 4096, 0);
-			sysread($i, my $want, 4096);
-			my $got = sysread($d, my $have, 4096);
-			my $is = $n == $ARGV[2] ? "" : !defined($got) ? "eio" :
-				$have eq $want ? "" : "wrong";
-			next if $is eq $was;
-			print "$was $from-", $n - 1, " " if $was;
-			($was, $from) = ($is, $n);
-		}' "$1" "$2" "$CHUNKS"
-}
+# ---- merges ----
 
 # left_of MERGE: what is left to be merged, in sectors.
 left_of()
@@ -296,6 +391,11 @@ left_of()
 merged()
 {
 	[[ $(left_of o) = 0 ]]
+}
+
+merge_failed()
+{
+	[[ $(status o) = "Merge failed" ]]
 }
 
 part_is_merged()

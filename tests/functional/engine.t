@@ -33,11 +33,11 @@ runs()
 	snap_up s "$base" "$store" N 8
 	write_mib 1 0
 	is "$(counted copies)" 1 "a 1 MiB write at chunk 8 is one copy"
-	is "$(counted read_sectors)" 2048 "which reads it once"
-	is "$(counted written_sectors)" 2048 "and writes it once"
+	is "$(counted read_sectors)" 2048 "a 1 MiB write is read once for its copy"
+	is "$(counted written_sectors)" 2048 "a 1 MiB write's copy is written once"
 	write_mib 1 0
-	is "$(counted copies)" 1 "written again, it is copied no more"
-	is "$(counted parked)" 1 "nor parked"
+	is "$(counted copies)" 1 "a second write of the same 1 MiB copies nothing"
+	is "$(counted parked)" 1 "a second write of the same 1 MiB is not parked"
 }
 
 one_read()
@@ -46,9 +46,9 @@ one_read()
 	dm message o 0 reset_stats
 	write_mib 2 4
 	is "$(counted read_sectors)" 4096 "one read serves stores with chunks of 8 and 32"
-	is "$(counted written_sectors)" 8192 "each of which gets its copy"
-	is "$(not_letter /dev/mapper/s A) $(not_letter /dev/mapper/s2 A $((2 * MIB)) $((14 * MIB)))" "0 0" \
-		"and is right"
+	is "$(counted written_sectors)" 8192 "stores with chunks of 8 and 32 get a copy each"
+	is "$(other_bytes /dev/mapper/s A) $(other_bytes /dev/mapper/s2 A $((2 * MIB)) $((14 * MIB)))" "0 0" \
+		"snapshots with chunks of 8 and 32 have the old data"
 	dmremove s2
 	dmremove s
 	dmremove o
@@ -61,8 +61,8 @@ zeroes()
 	snap_up s "$base" "$store" N 8
 	write_mib 2 0
 	is "$(counted written_sectors)" 0 "all-zero chunks are not written"
-	is "$(used_sectors s)" 0 "and take no room"
-	ok "they read back as zeroes" cmp -n $((4 * MIB)) /dev/mapper/s /dev/zero
+	is "$(used_sectors s)" 0 "all-zero chunks take no room"
+	ok "all-zero chunks read back as zeroes" cmp -n $((4 * MIB)) /dev/mapper/s /dev/zero
 	dmremove s
 	dmremove o
 }
@@ -74,7 +74,7 @@ throttle()
 	snap_up s "$base" "$store" N 8 throttle 20
 	write_mib 16 0
 	ok "throttled, the engine rests" [ "$(counted pauses)" -gt 0 ]
-	is "$(not_letter /dev/mapper/s A)" 0 "and copies all the same"
+	ok "throttled, the engine copies all the same" all_letter /dev/mapper/s A
 	dmremove s
 	dmremove o
 }
@@ -107,11 +107,11 @@ memory()
 	done >/dev/null
 	ok "$cycles snapshots of one origin cost $((before - $(mem_available))) KiB" \
 		[ $((before - $(mem_available))) -lt $((cycles * 2048)) ]
-	ok "the engine has given back what was for them" wait_for 5 has_memory 8192
+	ok "the engine has given back the memory of closed snapshots" wait_for 5 has_memory 8192
 	snap_up s "$base" "$store" N 8
 	dm message s 0 set undo_buffer 32768
 	dm message s 0 set undo_buffer 1024
-	ok "a smaller undo buffer takes less" wait_for 5 has_memory 9216
+	ok "a smaller undo buffer takes less memory" wait_for 5 has_memory 9216
 	dmremove s
 	dmremove o
 	echo 0 >"$PARAMETERS/undo_buffer"

@@ -12,22 +12,10 @@ plan 14
 
 len=$((8 * 2048))
 
-good()
-{
-	echo "0 $(sectors "$store") linear $store 0"
-}
-
 # The slots of the first segment cannot be written, superblocks and data can.
 bad_table()
 {
-	echo "0 2 linear $store 0"
-	echo "2 6 flakey $store 2 0 1000 1 error_writes"
-	echo "8 $(($(sectors "$store") - 8)) linear $store 8"
-}
-
-turn()
-{
-	dm suspend --noflush cow && dmload cow "$1" && dm resume cow
+	partly_table "$store" 2 6 flakey "$store" 2 0 1000 1 error_writes
 }
 
 write_whole()
@@ -40,9 +28,10 @@ write_whole()
 acknowledged_is_there()
 {
 	if write_whole "$1" "$2" "$3" 2>"$TEST_TMP/said"; then
-		is "$(not_letter "$1" "$3" $(($2 * 4096)) 4096)" 0 "$4: acknowledged, so it is there"
+		ok "$4: the write is acknowledged, and is there" \
+			all_letter "$1" "$3" $(($2 * 4096)) 4096
 	else
-		like "$(<"$TEST_TMP/said")" 'Input/output error' "$4: it ends with an error"
+		like "$(<"$TEST_TMP/said")" 'Input/output error' "$4: the write ends with an error"
 	fi
 }
 
@@ -50,23 +39,23 @@ up()
 {
 	fill_letter "$base" A
 	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
-	dmcreate cow "$(good)"
+	dmcreate cow "$(linear_table "$store")"
 	origin_up o "$base"
 	snap_up s "$base" /dev/mapper/cow P
-	ok "$1: the first write is one of parts" put_letter /dev/mapper/s B 512 512
+	ok "$1: a first write to a part of a chunk succeeds" put_letter /dev/mapper/s B 512 512
 }
 
 base=$(mkloop 8M)
 store=$(mkloop 24M)
 up snapshot
-ok "a whole chunk is written" write_whole /dev/mapper/s 2 C
-turn "$(bad_table)"
+ok "snapshot: a whole chunk is written" write_whole /dev/mapper/s 2 C
+swap_table cow "$(bad_table)"
 acknowledged_is_there /dev/mapper/s 3 D "snapshot, the commit fails"
 acknowledged_is_there /dev/mapper/s 4 E "snapshot, after it has failed"
 acknowledged_is_there /dev/mapper/s 2 F "snapshot, in place"
-turn "$(good)"
+swap_table cow "$(linear_table "$store")"
 acknowledged_is_there /dev/mapper/s 5 G "snapshot, the store is back"
-is "$(not_letter /dev/mapper/o A)" 0 "the origin is as it was"
+ok "snapshot: the origin is as it was" all_letter /dev/mapper/o A
 dmremove s
 dmremove o
 dmremove cow
@@ -79,13 +68,13 @@ dm message o 0 set throttle 1 2>/dev/null || dm message t 0 set throttle 1
 put_letter /dev/mapper/o H $((6 * 1048576)) 65536
 dmreload o "0 $len cowsnap-merge $base /dev/mapper/cow P 8 2 id 0"
 ok "merge: a whole chunk is written" write_whole /dev/mapper/o 1800 I
-turn "$(bad_table)"
+swap_table cow "$(bad_table)"
 acknowledged_is_there /dev/mapper/o 1801 K "merge, the commit fails"
 acknowledged_is_there /dev/mapper/o 1802 L "merge, after it has failed"
-is "$(not_letter /dev/mapper/o I $((1800 * 4096)) 4096)" 0 "merge: what was there stays"
-turn "$(good)"
+ok "merge: the chunk written before keeps its data" all_letter /dev/mapper/o I $((1800 * 4096)) 4096
+swap_table cow "$(linear_table "$store")"
 acknowledged_is_there /dev/mapper/o 1803 M "merge, the store is back"
 dmremove t
 dmremove o
 dmremove cow
-pass "all can be removed"
+pass "all devices can be removed"

@@ -63,7 +63,8 @@ blocks()
 	ok "$words: the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
 	image /dev/mapper/o "$TEST_TMP/new"
 	TARGET=/dev/mapper/s ok "$words: the snapshot verifies" run_fio blocks
-	ok "$words: the origin saw nothing of it" same /dev/mapper/o "$TEST_TMP/new"
+	ok "$words: the origin saw nothing of writes to the snapshot" \
+		same /dev/mapper/o "$TEST_TMP/new"
 	dmremove s
 	dmremove o
 }
@@ -83,7 +84,7 @@ files()
 	origin_up o "$base"
 	dir=$(mkmount /dev/mapper/o "$1")
 	export DIR=$dir
-	ok "$words: files verify before" run_fio files
+	ok "$words: files verify before there is a snapshot" run_fio files
 	sums "$dir" >"$TEST_TMP/sums"
 	dm suspend o
 	snap_up s "$base" "$store" N 64
@@ -91,7 +92,7 @@ files()
 	ok "$words: files verify with a snapshot" run_fio files
 	mount -t "$1" -o "$3" /dev/mapper/s "$TEST_TMP/view"
 	is "$(sums "$TEST_TMP/view" | md5sum)" "$(md5sum <"$TEST_TMP/sums")" \
-		"$words: the snapshot has them as they were"
+		"$words: the snapshot has the files as they were"
 	umount "$TEST_TMP/view"
 	dmremove s
 	_umount "$dir"

@@ -58,19 +58,20 @@ flushes()
 {
 	traced plain_write 0
 	is "$(count '^bio_queue W[A-Z]* 0 8$')" 1 "a plain write comes home once"
-	is "$(count '^bio_queue F')" 0 "without a flush of its own"
+	is "$(count '^bio_queue F')" 0 "a plain write causes no flush"
 	traced fsync_origin
 	ok "fsync of the origin flushes its device" [ "$(count '^bio_queue F')" -ge 1 ]
 	traced dsync_write $MIB
 	ok "a synchronous write, parked for its copy, flushes or is FUA" \
 		[ "$(count '^bio_queue \(F\|W[A-Z]*F\)')" -ge 1 ]
 	traced dsync_write $MIB
-	ok "so does one to a chunk already preserved" \
+	ok "a synchronous write to a chunk already preserved flushes or is FUA" \
 		[ "$(count '^bio_queue \(F\|W[A-Z]*F\)')" -ge 1 ]
-	is "$(not_letter /dev/mapper/s A)" 0 "the snapshot is whole"
+	ok "the snapshot is whole" all_letter /dev/mapper/s A
 	image /dev/mapper/s "$TEST_TMP/private"
 	ok "fsync of the snapshot succeeds" fsync_snapshot
-	ok "and what was written before is there" same /dev/mapper/s "$TEST_TMP/private"
+	ok "what was written before the snapshot's fsync is there" \
+		same /dev/mapper/s "$TEST_TMP/private"
 	dmremove s
 	dmremove o
 }
@@ -79,7 +80,7 @@ fua()
 {
 	if ! base=$(mkscsi dev_size_mb=16) || ! has_fua "$base"; then
 		skip "FUA stays FUA when the write was parked" "no device with FUA here"
-		skip "and when it passes" "no device with FUA here"
+		skip "FUA stays FUA when the write passes" "no device with FUA here"
 		return
 	fi
 	fill_letter "$base" A
@@ -88,7 +89,7 @@ fua()
 	traced dsync_write 0
 	is "$(count '^bio_queue W[A-Z]*F[A-Z]* 0 8$')" 1 "FUA stays FUA when the write was parked"
 	traced dsync_write 0
-	is "$(count '^bio_queue W[A-Z]*F[A-Z]* 0 8$')" 1 "and when it passes"
+	is "$(count '^bio_queue W[A-Z]*F[A-Z]* 0 8$')" 1 "FUA stays FUA when the write passes"
 	dmremove s
 	dmremove o
 }

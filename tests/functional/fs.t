@@ -11,7 +11,7 @@ FILES=300
 need mkfs.ext4 mkfs.xfs
 plan 14
 
-# make_files DIR PREFIX BYTES: so many files of random data, in three directories.
+# make_files DIR PREFIX BYTES: FILES files of BYTES random bytes, in three directories.
 make_files()
 {
 	local dir
@@ -74,12 +74,12 @@ try()
 		"$type: each of its $(wc -l <"$TEST_TMP/sums") files is as it was"
 	umount "$TEST_TMP/view"
 	ok "$type: the snapshot mounts for writing, privately" mount_view "$type" "$3"
-	ok "$type: it is written" change_files "$TEST_TMP/view"
+	ok "$type: the mounted snapshot is written" change_files "$TEST_TMP/view"
 	umount "$TEST_TMP/view"
 	ok "$type: the snapshot's filesystem checks clean" "check_$type" /dev/mapper/s
 	dmremove s
 	_umount "$dir"
-	ok "$type: so does the origin's" "check_$type" /dev/mapper/o
+	ok "$type: the origin's filesystem checks clean" "check_$type" /dev/mapper/o
 	dmremove o
 }
 

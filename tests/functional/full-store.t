@@ -35,8 +35,8 @@ fill_by_origin()
 	snap_up t "$base" "$large" N 32
 	ok "$letter: all writes to the origin succeed, and read back" write_origin
 	is "$(status s)" "$word" "$letter: the snapshot is $word"
-	not_ok "$letter: it cannot be read" read_snapshot /dev/mapper/s
-	not_ok "$letter: nor written" put_letter /dev/mapper/s P 0 4096
+	not_ok "$letter: the snapshot cannot be read" read_snapshot /dev/mapper/s
+	not_ok "$letter: the snapshot cannot be written" put_letter /dev/mapper/s P 0 4096
 	ok "$letter: a snapshot with room is whole" same /dev/mapper/t "$TEST_TMP/old"
 	ok "$letter: the origin goes on" write_origin
 	dmremove s
@@ -53,7 +53,7 @@ whole_or_invalid()
 	[[ $(status s) = Invalid ]] && return
 	image /dev/mapper/s "$TEST_TMP/now" &&
 		cmp "$TEST_TMP/old" "$TEST_TMP/now" --ignore-initial=$((5 * MIB)) &&
-		[[ $(not_letter /dev/mapper/s P 0 $((3 * MIB))) = 0 ]]
+		all_letter /dev/mapper/s P 0 $((3 * MIB))
 }
 
 fill_by_snapshot()
@@ -63,10 +63,12 @@ fill_by_snapshot()
 	snap_up s "$base" "$small" N 8
 	not_ok "writes to the snapshot fail when its store is full" \
 		put_letter /dev/mapper/s P 0 $((16 * MIB)) $MIB
-	ok "it is Invalid, or as it was but for what was written" whole_or_invalid
+	ok "a snapshot that filled its own store is Invalid, or as it was but for what was written" \
+		whole_or_invalid
 	put_letter /dev/mapper/o B $((15 * MIB)) 4096
-	is "$(status s)" Invalid "when its store is full, the next first write ends it"
-	ok "the origin goes on" put_letter /dev/mapper/o B 0 $MIB
+	is "$(status s)" Invalid "a snapshot whose store is full ends with the next first write"
+	ok "the origin goes on when its snapshot has filled the store" \
+		put_letter /dev/mapper/o B 0 $MIB
 	dmremove s
 	dmremove o
 }

@@ -23,44 +23,39 @@ wrong()
 	done <"$dir/sums"
 }
 
-reload_module()
-{
-	dmremove o
-	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
-	origin_up o "$base" store "$store"
-}
-
 for image in "$TESTS_DIR"/golden/golden-*.tar.gz; do
 	words=$(basename "$image" .tar.gz)
 	sector=${words#golden-}
 	dir=$TEST_TMP/$words
 	mkdir "$dir"
-	ok "$words: unpacked" tar -C "$dir" -xzf "$image"
+	ok "$words: the archive is unpacked" tar -C "$dir" -xzf "$image"
 	base=$(mkloop 2M --sector "$sector")
 	store=$(mkloop 2M --sector "$sector")
 	cp "$dir/origin" "$(loop_file "$base")"
 	cp "$dir/store" "$(loop_file "$store")"
-	ok "$words: opened" origin_up o "$base" store "$store"
+	ok "$words: the store is opened" origin_up o "$base" store "$store"
 	is "$(key_of o snapshots)" 10 "$words: all snapshots are there"
 	is "origin $(md5sum </dev/mapper/o)" "$(grep origin "$dir/sums")  -" "$words: the origin is right"
-	is "$(wrong)" "" "$words: so is every snapshot"
+	is "$(wrong)" "" "$words: every snapshot is right"
 	for id in 4 40000; do
-		not_ok "$words: $id was deleted" snap_up s "$base" "$store" P 8 id "$id"
+		not_ok "$words: snapshot $id is not there, it was deleted" \
+			snap_up s "$base" "$store" P 8 id "$id"
 	done
 	snap_up s "$base" "$store" P
 	is "$(key_of s on_full) $(key_of s wait_timeout) $(key_of s low_water)" "wait 7 90" \
-		"$words: the options are there"
+		"$words: the store's options are there"
 	is "$(key_of s damaged)" 0 "$words: nothing is damaged"
-	ok "$words: a snapshot is made" dm message o 0 create 40000
+	ok "$words: a new snapshot is made" dm message o 0 create 40000
 	ok "$words: the origin is written" put_letter /dev/mapper/o z 0 786432 65536
 	dmremove s
-	is "$(wrong)" "" "$words: all are right"
-	reload_module
-	is "$(wrong)" "" "$words: and opened once more"
-	is "$(key_of o snapshots)" 11 "$words: with the new one"
+	is "$(wrong)" "" "$words: every snapshot is right after new writes"
+	remove_and_reload o
+	origin_up o "$base" store "$store"
+	is "$(wrong)" "" "$words: every snapshot is right when opened once more"
+	is "$(key_of o snapshots)" 11 "$words: the new snapshot is counted"
 	snap_up s "$base" "$store" P 8 id 40000
 	is "$(md5sum </dev/mapper/s | cut -d' ' -f1)" "$(sed -n 's/^origin //p' "$dir/sums")" \
-		"$words: which has what the origin had"
+		"$words: the new snapshot has what the origin had"
 	dmremove s
 	dmremove o
 done

@@ -38,12 +38,12 @@ in_time()
 # Two runs of the origin, changed anew in each case.
 origin_write()
 {
-	put /dev/mapper/o "$TEST_TMP/now" $((turn * 65536)) 65536 $((2 * MIB + turn * 8192)) 12288
+	put /dev/mapper/o "$TEST_TMP/now" $((case_nr * 65536)) 65536 $((2 * MIB + case_nr * 8192)) 12288
 }
 
 snap_write()
 {
-	put /dev/mapper/s "$TEST_TMP/old" $((MIB + turn * 65536)) 65536
+	put /dev/mapper/s "$TEST_TMP/old" $((MIB + case_nr * 65536)) 65536
 }
 
 nothing()
@@ -57,7 +57,7 @@ during()
 	local words=$1 writer=$2 write command wrong=''
 
 	shift 2
-	turn=$((turn + 1))
+	case_nr=$((case_nr + 1))
 	hang
 	"$writer" >"$TEST_TMP/write.log" 2>&1 &
 	write=$!
@@ -72,7 +72,8 @@ during()
 	is "$wrong" "" "$words"
 }
 
-right()
+# both_are_right WORDS: two points.
+both_are_right()
 {
 	ok "$1: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
 	ok "$1: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
@@ -101,7 +102,7 @@ both_up()
 	dd if=/dev/zero of=/dev/mapper/below bs=64K count=1 oflag=direct status=none
 	origin_up o "$base"
 	snap_up s "$base" /dev/mapper/below "$@"
-	turn=0
+	case_nr=0
 }
 
 # tables WORDS ORIGIN_TABLE SNAP_TABLE: suspend and reload of both, beside writes to both.
@@ -117,7 +118,7 @@ tables()
 		during "$words, $writer: the origin is reloaded" "$writer" reload o "$o"
 		during "$words, $writer: the origin is reloaded, loaded first" "$writer" preload o "$o"
 	done
-	right "$words"
+	both_are_right "$words"
 }
 
 transient()
@@ -129,7 +130,7 @@ transient()
 	cp "$TEST_TMP/now" "$TEST_TMP/old"
 	during "transient: the origin is removed" snap_write dmsetup remove --retry o
 	origin_up o "$base"
-	right "transient, both anew"
+	both_are_right "transient, both anew"
 	dmremove s
 	dmremove o
 }
@@ -144,15 +145,15 @@ persistent()
 	dmreload o "$o"
 	tables "persistent" "$o" "$s"
 	during "persistent: a snapshot is made" origin_write dmsetup message o 0 create 2
-	during "persistent: it is deleted, the snapshot's device removed" origin_write \
+	during "persistent: that snapshot is deleted, the other's device removed" origin_write \
 		eval 'dmsetup message o 0 delete 2 && dmsetup remove --retry s'
 	snap_up s "$base" /dev/mapper/below P 8 id 1
-	right "persistent, opened again"
-	during "persistent: all is closed" nothing \
+	both_are_right "persistent, opened again"
+	during "persistent: all devices are removed" nothing \
 		eval 'dmsetup message o 0 create 3 && dmsetup message o 0 delete 3 && dmsetup remove --retry s o'
 	dmcreate o "$o"
 	snap_up s "$base" /dev/mapper/below P 8 id 1
-	right "persistent, closed and opened"
+	both_are_right "persistent, closed and opened"
 }
 
 # The merge's notes hang.
@@ -165,28 +166,23 @@ merge()
 	# Places the merge has not come to yet take what is written.
 	cp "$TEST_TMP/old" "$TEST_TMP/now"
 	dmreload o "$table"
-	during "merge: it is suspended" origin_write again o
-	during "merge: it is reloaded" origin_write reload o "$table"
-	during "merge: it is loaded first" origin_write preload o "$table"
-	during "merge: it is removed" nothing dmsetup remove --retry o
+	during "merge: the origin is suspended" origin_write again o
+	during "merge: the origin is reloaded" origin_write reload o "$table"
+	during "merge: the origin is reloaded, loaded first" origin_write preload o "$table"
+	during "merge: the origin is removed" nothing dmsetup remove --retry o
 	dmcreate o "$table"
-	ok "merge: it comes to its end" wait_for 60 merged
+	ok "merge: the merge comes to its end" wait_for 60 merged
 	ok "merge: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
-}
-
-merged()
-{
-	[[ $(status o) =~ ^([0-9]+)/[0-9]+\ ([0-9]+) && ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]
 }
 
 exact_copies
 base=$(mkloop 8M)
 store=$(mkloop 40M)
-turn=0 waited=0
-dmcreate below "0 $(sectors "$store") linear $store 0"
+case_nr=0 waited=0
+dmcreate below "$(linear_table "$store")"
 at_exit release
 transient
 persistent
 merge
-ok "writers did wait: $waited" [ "$waited" -ge 20 ]
+ok "writers waited for a hung commit $waited times" [ "$waited" -ge 20 ]
 done_testing

@@ -8,20 +8,15 @@
 
 need_target delay
 
+exact_copies
 plan 4
 
-DELAY=8000	# ms: a read at home takes so long
-
-# Home is slow, so a read of the snapshot that takes long is on its way there.
-read_under_way()
+copy_is_read()
 {
-	local reads
-
-	read -r reads _ <"$(sysfs /dev/mapper/s)/inflight"
-	((reads))
+	(($(reads_done home) > home_reads))
 }
 
-published()
+is_published()
 {
 	[[ $(key_of s exceptions) = 1 ]]
 }
@@ -29,19 +24,29 @@ published()
 base=$(mkloop 8M)
 store=$(mkloop 16M)
 fill_letter "$base" A
-dmcreate home "0 $(sectors "$base") delay $base 0 $DELAY $base 0 0"
+dmcreate home "$(linear_table "$base")"
+dmcreate cow "$(linear_table "$store")"
 origin_up o /dev/mapper/home
-snap_up s /dev/mapper/home "$store" N 8
+snap_up s /dev/mapper/home /dev/mapper/cow N 8
+
+# The copy is not published before the store is resumed, so the read is sent home.
+home_reads=$(reads_done home)
+dm suspend --noflush --nolockfs cow
 put_letter /dev/mapper/o B 0 4096 &
 first=$!
-sleep 4			# half of what reading for the copy takes
-not_letter /dev/mapper/s A 0 4096 >"$TEST_TMP/seen" 2>&1 &
+wait_for 60 copy_is_read
+hold_reads home "$base"
+other_bytes /dev/mapper/s A 0 4096 >"$TEST_TMP/seen" 2>&1 &
 reader=$!
-ok "the chunk is preserved" wait_for 60 published
+wait_for 60 io_is_in_flight s read
+dm resume cow
+ok "the chunk is preserved" wait_for 60 is_published
 put_letter /dev/mapper/o C 0 4096 &
 second=$!
-sleep 0.5
-ok "while the read is still on its way" read_under_way
+# One that does not wait for the read goes home at once.
+wait_for 2 has_ended "$second"
+ok "the snapshot's read is still on its way at the second write" io_is_in_flight s read
+release_reads home "$base"
 wait "$reader" "$first" "$second"
 is "$(<"$TEST_TMP/seen")" 0 "the read gives old data"
-is "$(not_letter /dev/mapper/o BC 0 4096)" 0 "one of the writes, both under way at once, is the last"
+ok "one of the writes, both under way at once, is the last" all_letter /dev/mapper/o BC 0 4096

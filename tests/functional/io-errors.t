@@ -12,27 +12,13 @@ len=$((16 * 2048))
 exact_copies
 plan 24
 
-linear()
-{
-	echo "0 $len linear $1 0"
-}
-
-# broken DEV FROM COUNT: linear but for some sectors.
-broken()
-{
-	local end=$(($2 + $3))
-
-	printf '0 %d linear %s 0\n%d %d error\n%d %d linear %s %d\n' \
-		"$2" "$1" "$2" "$3" "$end" $((len - end)) "$1" "$end"
-}
-
 # home and store stand on devices of their own, that can be made to fail.
 all_up()
 {
 	fill "$base" "$TEST_TMP/old"
 	cp "$TEST_TMP/old" "$TEST_TMP/new"
-	dmcreate home "${1:-$(linear "$base")}"
-	dmcreate cow "${2:-0 $(sectors "$store") linear $store 0}"
+	dmcreate home "${1:-$(linear_table "$base")}"
+	dmcreate cow "$(linear_table "$store")"
 	dmcreate o "0 $len cowsnap-origin /dev/mapper/home"
 	dmcreate s "0 $len cowsnap /dev/mapper/home /dev/mapper/cow N 8"
 }
@@ -43,12 +29,6 @@ all_down()
 	dmremove o
 	dmremove cow
 	dmremove home
-}
-
-# break_device NAME TABLE: while everything above stays in use.
-break_device()
-{
-	dm suspend --noflush "$1" && dmload "$1" "$2" && dm resume "$1"
 }
 
 read_byte()
@@ -66,13 +46,13 @@ store_write_error()
 {
 	all_up
 	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
-	break_device cow "0 $(sectors "$store") error"
+	swap_table cow "$(error_table "$store")"
 	ok "store dead: a write that needs a copy succeeds" \
 		put /dev/mapper/o "$TEST_TMP/new" $((2 * MIB)) $((2 * MIB))
 	is "$(status s)" Invalid "store dead: the snapshot is Invalid"
-	not_ok "store dead: it cannot be read" read_byte /dev/mapper/s 0
+	not_ok "store dead: the snapshot cannot be read" read_byte /dev/mapper/s 0
 	ok "store dead: the origin goes on" origin_goes_on
-	break_device cow "0 $(sectors "$store") linear $store 0"
+	swap_table cow "$(linear_table "$store")"
 	is "$(status s)" Invalid "store back: the snapshot stays Invalid"
 	all_down
 }
@@ -83,7 +63,7 @@ store_refuses_writes()
 	need_target_here flakey "store refuses writes: the origin's write succeeds" \
 		"store refuses writes: the snapshot is Invalid" || return
 	all_up
-	break_device cow "0 $(sectors "$store") flakey $store 0 0 1000 1 error_writes"
+	swap_table cow "$(no_writes_table "$store")"
 	ok "store refuses writes: the origin's write succeeds" \
 		put /dev/mapper/o "$TEST_TMP/new" 4096 $MIB
 	is "$(status s)" Invalid "store refuses writes: the snapshot is Invalid"
@@ -94,7 +74,7 @@ store_read_error()
 {
 	all_up
 	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
-	break_device cow "0 $(sectors "$store") error"
+	swap_table cow "$(error_table "$store")"
 	not_ok "store unreadable: a preserved chunk gives an error" read_byte /dev/mapper/s 4096
 	ok "store unreadable: the origin goes on" origin_goes_on
 	all_down
@@ -102,8 +82,8 @@ store_read_error()
 
 home_read_error()
 {
-	all_up "$(broken "$base" 8192 8)"
-	not_ok "home unreadable: its write fails as the disk says" \
+	all_up "$(partly_table "$base" 8192 8 error)"
+	not_ok "home unreadable: a write there fails as the disk says" \
 		put_letter /dev/mapper/o B $((4 * MIB)) 4096
 	is "$(status s)" Invalid "home unreadable: the snapshot is Invalid"
 	ok "home unreadable: other writes succeed" put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
@@ -133,13 +113,13 @@ home_write_error()
 {
 	need_target_here flakey "home refuses writes: the write fails" \
 		"home refuses writes: the snapshot is whole" \
-		"home accepts them again: the origin goes on" || return
+		"home accepts writes again: the origin goes on" || return
 	all_up
-	break_device home "0 $len flakey $base 0 0 1000 1 error_writes"
+	swap_table home "$(no_writes_table "$base")"
 	not_ok "home refuses writes: the write fails" put_letter /dev/mapper/o B 0 $MIB
 	ok "home refuses writes: the snapshot is whole" same /dev/mapper/s "$TEST_TMP/old"
-	break_device home "$(linear "$base")"
-	ok "home accepts them again: the origin goes on" origin_goes_on
+	swap_table home "$(linear_table "$base")"
+	ok "home accepts writes again: the origin goes on" origin_goes_on
 	all_down
 }
 
@@ -147,11 +127,11 @@ home_dead()
 {
 	all_up
 	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
-	break_device home "0 $len error"
+	swap_table home "$(error_table "$base")"
 	not_ok "home dead: writes fail" put_letter /dev/mapper/o B 0 4096
 	not_ok "home dead: writes that need a copy fail" put_letter /dev/mapper/o B $((8 * MIB)) 4096
 	not_ok "home dead: reads fail" read_byte /dev/mapper/o 0
-	break_device home "$(linear "$base")"
+	swap_table home "$(linear_table "$base")"
 	ok "home back: the origin goes on" origin_goes_on
 	all_down
 }
@@ -164,7 +144,7 @@ store_dies_under_load()
 		--filename=/dev/mapper/o --allow_file_create=0 --size=12m --verify=crc32c \
 		--do_verify=1 --verify_fatal=1 >"$TEST_TMP/fio.log" 2>&1 &
 	wait_for 60 some_are_copied
-	break_device cow "0 $(sectors "$store") error"
+	swap_table cow "$(error_table "$store")"
 	ok "store dies under load: no write of the origin is lost" wait $!
 	# The load may have been through when the store died.
 	put_letter /dev/mapper/o B $((15 * MIB)) 4096

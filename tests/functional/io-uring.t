@@ -74,14 +74,15 @@ fio --name=probe --ioengine=io_uring --filename=/dev/mapper/o --direct=1 --rw=re
 plan 7
 
 scatter
-is "$(fails /dev/mapper/p 8 randread)" "" "reads of P"
-is "$(fails /dev/mapper/n 32 read)" "" "reads of N"
-is "$(fails /dev/mapper/p 8 write)" "" "writes to P"
-is "$(fails /dev/mapper/n 32 write)" "" "writes to N"
-is "$(fails /dev/mapper/o 32 write read)" "" "first writes of the origin, and reads"
+is "$(fails /dev/mapper/p 8 randread)" "" "reads of a persistent snapshot get no error"
+is "$(fails /dev/mapper/n 32 read)" "" "reads of a transient snapshot get no error"
+is "$(fails /dev/mapper/p 8 write)" "" "writes to a persistent snapshot get no error"
+is "$(fails /dev/mapper/n 32 write)" "" "writes to a transient snapshot get no error"
+is "$(fails /dev/mapper/o 32 write read)" "" "first writes and reads of the origin get no error"
 dmremove n
 dm message p 0 set throttle 1
 dmremove p
 dmreload o "0 $(sectors "$base") cowsnap-merge $base $p P 8 2 id 0"
-is "$(fails /dev/mapper/o 16 write read)" "" "the origin while it is merged"
-ok "which went on all the while" merging
+is "$(fails /dev/mapper/o 16 write read)" "" \
+	"writes and reads of the origin get no error while it is merged"
+ok "the merge went on all the while" merging

@@ -73,7 +73,8 @@ at_rest()
 	dmsetup suspend s
 	put /dev/mapper/o "$TEST_TMP/new" $((4 * MIB)) $MIB
 	dmsetup resume s
-	ok "the origin was written while the snapshot was suspended" same /dev/mapper/s "$TEST_TMP/old"
+	ok "a snapshot suspended while its origin was written has the old data" \
+		same /dev/mapper/s "$TEST_TMP/old"
 	dmsetup suspend o
 	dmsetup resume o
 	dmsetup suspend --noflush o
@@ -104,10 +105,10 @@ origin_removed()
 	ok "a snapshot is whole without its origin device" same /dev/mapper/s "$TEST_TMP/old"
 	origin_up o "$base"
 	put /dev/mapper/o "$TEST_TMP/new" 0 $((2 * MIB))
-	ok "and with a new one" same /dev/mapper/s "$TEST_TMP/old"
+	ok "a snapshot is whole with a new origin device" same /dev/mapper/s "$TEST_TMP/old"
 	dmremove o
 	dmremove s
-	ok "the device has what was written" same "$base" "$TEST_TMP/new"
+	ok "the origin's own device has what was written" same "$base" "$TEST_TMP/new"
 }
 
 new_snapshot_on_old_store()
@@ -153,7 +154,7 @@ under_load()
 		dmsetup suspend --noflush --nolockfs o && dmsetup resume o
 		dmsetup suspend s && dmsetup resume s
 	done
-	ok "reloads and suspends while the origin is written" kill -0 "$load_pid"
+	ok "the origin's writer outlives reloads and suspends" kill -0 "$load_pid"
 	not_ok "the origin cannot be removed while it is open" dmsetup remove o
 	load_stop
 	ok "the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
@@ -172,12 +173,12 @@ removed_under_load()
 		"$first is torn away under I/O"
 	dmsetup remove --force "$second" >/dev/null 2>&1
 	like "$(dmsetup table "$second" 2>/dev/null || echo gone)" '(error|gone)' \
-		"and $second after it"
+		"$second is torn away after $first, under I/O"
 	load_stop
 	for name in o s; do
 		dmsetup info "$name" >/dev/null 2>&1 && dmremove "$name"
 	done
-	ok "nothing is left of them" none_left
+	ok "no table of ours is left of $first and $second" none_left
 }
 
 none_left()
@@ -191,9 +192,9 @@ snapshot_removed_under_load()
 	load_start o
 	ok "a snapshot is removed while its origin is written" dmremove s
 	snap_up s "$base" "$store" N 16
-	ok "and a new one made" dmsetup status s
+	ok "a new snapshot is made while its origin is written" dmsetup status s
 	dmremove s
-	ok "and removed" kill -0 "$load_pid"
+	ok "the new snapshot is removed while its origin is written" kill -0 "$load_pid"
 	load_stop
 	dmremove o
 }
@@ -208,11 +209,11 @@ module_in_use()
 	dmremove s
 	if [[ -z ${COWSNAP_KO-} || ! -f ${COWSNAP_KO-} ]]; then
 		skip "the module goes when nothing uses it" "it was not loaded by file"
-		skip "and comes back" "it was not loaded by file"
+		skip "the module comes back" "it was not loaded by file"
 		return
 	fi
 	ok "the module goes when nothing uses it" rmmod dm_cowsnap
-	ok "and comes back" insmod "$COWSNAP_KO"
+	ok "the module comes back" insmod "$COWSNAP_KO"
 }
 
 base=$(mkloop 16M)

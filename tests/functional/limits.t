@@ -42,8 +42,8 @@ try()
 	is "$(block_bytes /dev/mapper/s)" \
 		"$(larger "$(block_bytes "$base")" "$(block_bytes "$store")")" \
 		"$words: the snapshot's logical block is the larger of the two"
-	ok "$words: writes in units of the block" write_units
-	ok "$words: the origin has them" same /dev/mapper/o "$TEST_TMP/new"
+	ok "$words: writes in units of the logical block succeed" write_units
+	ok "$words: the origin has those writes" same /dev/mapper/o "$TEST_TMP/new"
 	ok "$words: the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
 	dmremove s
 	dmremove o
@@ -59,7 +59,7 @@ try_scsi()
 		done
 		return
 	fi
-	is "$(blockdev --getpbsz "$disk")" 4096 "512e: the disk says so"
+	is "$(blockdev --getpbsz "$disk")" 4096 "512e: the disk has physical blocks of 4096 bytes"
 	try 512e "$disk" "$store"
 }
 

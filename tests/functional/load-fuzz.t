@@ -48,7 +48,7 @@ damaged()
 		"$TEST_TMP/image1" "$TEST_TMP/image2" 2>"$TEST_TMP/load.err")
 	diag "$(cat "$TEST_TMP/load.err")"
 	diag "$words: seed $SEED, $opened opened, $refused refused, $errors chunks with errors"
-	is "$((opened + refused))" "$COUNT" "$words: all were tried"
+	is "$((opened + refused))" "$COUNT" "$words: all stores were tried"
 	is "$wrong" 0 "$words: no chunk is wrong"
 }
 
@@ -60,7 +60,7 @@ unreadable()
 	COUNT=$((within / $1))
 	damaged eio "$1" "each block of $1 in turn unreadable" --within "$within"
 	# An `error` target cannot be written either.
-	ok "each block of $1 in turn unreadable: opened, but for superblocks perhaps" \
+	ok "each block of $1 in turn unreadable: the store is opened, but for superblocks perhaps" \
 		[ "$refused" -le 2 ]
 }
 

@@ -10,29 +10,31 @@ MIB=1048576
 plan 20
 
 mkvg vg 128M
-ok "an LV" lvcreate -qq -y -Wn -L 20M -n lv vg
+ok "an LV is made" lvcreate -qq -y -Wn -L 20M -n lv vg
 fill /dev/vg/lv "$TEST_TMP/old"
 cp "$TEST_TMP/old" "$TEST_TMP/now"
-ok "a snapshot of it" lvcreate --type cowsnap -s -L 12M -n s vg/lv
-is "$(target vg-s) $(target vg-lv)" "cowsnap cowsnap-origin" "its targets are the module's"
-is "$(lv lv_attr,origin vg/s)" "swi-a-s---lv" "lvs knows it as a snapshot"
+ok "a snapshot of the LV is made" lvcreate --type cowsnap -s -L 12M -n s vg/lv
+is "$(target vg-s) $(target vg-lv)" "cowsnap cowsnap-origin" \
+	"the targets of LV and snapshot are the module's"
+is "$(lv lv_attr,origin vg/s)" "swi-a-s---lv" "lvs shows the snapshot as one"
 put /dev/vg/lv "$TEST_TMP/now" 0 $MIB $((5 * MIB)) 65536
-ok "the snapshot keeps what was" same /dev/vg/s "$TEST_TMP/old"
-ok "and the origin has what is" same /dev/vg/lv "$TEST_TMP/now"
+ok "the snapshot keeps the old content" same /dev/vg/s "$TEST_TMP/old"
+ok "the origin has the new content" same /dev/vg/lv "$TEST_TMP/now"
 like "$(lv data_percent vg/s)" '^(8|9|1[0-3])\.' "lvs shows how full its store is"
 
-ok "all go" vgchange -qq -an vg
+ok "the group is deactivated" vgchange -qq -an vg
 not_ok "the stock lvm2 does not activate the origin" stock lvchange -ay vg/lv
 diag <"$TEST_TMP/out"
-not_ok "nor the snapshot" stock lvchange -ay vg/s
-is "$(dmsetup ls 2>/dev/null | grep -c '^vg-')" 0 "it leaves no device behind"
-not_ok "nor does it remove the origin" stock lvremove -y vg/lv
-ok "all come back" vgchange -qq -ay vg
-ok "with the snapshot as it was" same /dev/vg/s "$TEST_TMP/old"
+not_ok "the stock lvm2 does not activate the snapshot" stock lvchange -ay vg/s
+is "$(dmsetup ls 2>/dev/null | grep -c '^vg-')" 0 "the stock lvm2 leaves no device behind"
+not_ok "the stock lvm2 does not remove the origin" stock lvremove -y vg/lv
+ok "the group is activated again" vgchange -qq -ay vg
+ok "the snapshot is as it was when activated again" same /dev/vg/s "$TEST_TMP/old"
 not_ok "a snapshot of the stock type beside it is refused" lvcreate -qq -s -L 8M -n t vg/lv
-like "$(<"$TEST_TMP/out")" 'snapshots of type cowsnap' "and the reason given"
+like "$(<"$TEST_TMP/out")" 'snapshots of type cowsnap' \
+	"the reason why a stock snapshot is refused is given"
 
-ok "it is merged" lvconvert --merge -i 1 vg/s
+ok "the snapshot is merged" lvconvert --merge -i 1 vg/s
 ok "the origin has its old content" same /dev/vg/lv "$TEST_TMP/old"
-is "$(lvs --noheadings -o name vg | tr -d ' \n')" lv "and the snapshot is gone"
+is "$(lvs --noheadings -o name vg | tr -d ' \n')" lv "the merged snapshot is gone"
 is "$(lv lv_attr vg/lv)" "-wi-a-----" "the origin is a plain LV"

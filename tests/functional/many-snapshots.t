@@ -46,13 +46,13 @@ put_letter /dev/mapper/o2 X 0 $((3 * MIB))
 for i in "${!CHUNKS[@]}"; do
 	ok "the snapshot with chunk ${CHUNKS[i]} has its instant" same "/dev/mapper/s$i" "$TEST_TMP/image$i"
 done
-ok "so has the snapshot of another origin" same /dev/mapper/t "$TEST_TMP/second"
+ok "the snapshot of another origin has its instant" same /dev/mapper/t "$TEST_TMP/second"
 
 put /dev/mapper/s1 "$TEST_TMP/image1" 4096 299520
 put /dev/mapper/s3 "$TEST_TMP/image3" 8192 512
-ok "one is written" same /dev/mapper/s1 "$TEST_TMP/image1"
-ok "another is written" same /dev/mapper/s3 "$TEST_TMP/image3"
-ok "a third sees nothing of it" same /dev/mapper/s2 "$TEST_TMP/image2"
+ok "a snapshot has what was written to it" same /dev/mapper/s1 "$TEST_TMP/image1"
+ok "another snapshot has what was written to it" same /dev/mapper/s3 "$TEST_TMP/image3"
+ok "a third snapshot sees nothing of writes to the others" same /dev/mapper/s2 "$TEST_TMP/image2"
 
 dmremove s0
 dmremove s2
@@ -63,4 +63,4 @@ dmremove s1
 dmremove s3
 put /dev/mapper/o "$TEST_TMP/now" 0 $((4 * MIB))
 ok "the origin has what was written, all along" same /dev/mapper/o "$TEST_TMP/now"
-ok "and so does its device" same "$base" "$TEST_TMP/now"
+ok "the origin's own device has what was written" same "$base" "$TEST_TMP/now"

@@ -13,7 +13,7 @@ echo 0 >"$PARAMETERS/copy_ahead"
 
 ROUNDS=$(scaled 4)
 
-# mkmd LEVEL MIB NR: an md with a write-intent bitmap over so many RAM disks; prints its path.
+# mkmd LEVEL MIB NR: an md with a write-intent bitmap over NR RAM disks; prints its path.
 mkmd()
 {
 	local n=0 md i
@@ -71,7 +71,7 @@ rounds()
 	for ((i = 0; i < ROUNDS; i++)); do
 		((i == 0)) || snap_up s "$base" "$store" "$1" 8
 		round || return
-		((i)) || not_letter /dev/mapper/s A >"$TEST_TMP/lost"
+		((i)) || other_bytes /dev/mapper/s A >"$TEST_TMP/lost"
 		dmremove s
 		diag "round $i: $SECONDS s"
 		[[ $1 = N ]] || dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
@@ -79,7 +79,7 @@ rounds()
 	touch "$TEST_TMP/over"
 }
 
-over()
+rounds_have_ended()
 {
 	[[ -e $TEST_TMP/over ]]
 }
@@ -98,7 +98,7 @@ try()
 	pid=$!
 	# Nothing ends a task that hangs; the test must not wait for it.
 	disown "$pid"
-	ok "$1, $2: $ROUNDS rounds of batched first writes during a check" wait_for 60 over ||
+	ok "$1, $2: $ROUNDS rounds of batched first writes during a check" wait_for 300 rounds_have_ended ||
 		bail_out "no use in going on: $(<"$TEST_TMP/rounds")"
 	is "$(<"$TEST_TMP/lost")" 0 "$1, $2: the snapshot is whole"
 	dmremove o

@@ -24,7 +24,7 @@ big_table()
 		$((8 * TIB + real)) $((8 * TIB - real))
 }
 
-# write_at_random WORDS... for fio
+# write_at_random FIO_WORDS...
 write_at_random()
 {
 	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=64 \
@@ -55,26 +55,29 @@ try()
 	shift
 	store=$(mkloop 512M)
 	fill_letter "$part" A
-	ok "$words: an origin of 16 TiB" dmcreate o "0 $((16 * TIB)) cowsnap-origin /dev/mapper/big"
-	ok "$words: a snapshot of it" snap_up s /dev/mapper/big "$store" P 8
-	ok "$words: takes next to no memory" [ "$(key_of s memory)" -le 4096 ]
-	ok "$words: it is written" write_at_random "$@"
+	ok "$words: an origin of 16 TiB is made" \
+		dmcreate o "0 $((16 * TIB)) cowsnap-origin /dev/mapper/big"
+	ok "$words: a snapshot of 16 TiB is made" snap_up s /dev/mapper/big "$store" P 8
+	ok "$words: the new snapshot takes next to no memory" [ "$(key_of s memory)" -le 4096 ]
+	ok "$words: the origin is written" write_at_random "$@"
 	put_letter /dev/mapper/o B $((8 * TIB * 512 + 4096)) 65536
 	exceptions=$(key_of s exceptions)
 	diag "$words: $exceptions exceptions in $(key_of s memory) bytes"
-	ok "$words: at most 16 bytes for each" [ "$(bytes_each)" -le 1600 ]
+	ok "$words: an exception takes at most 16 bytes" [ "$(bytes_each)" -le 1600 ]
 	dmremove s
 	dmremove o
 	read -r before reads < <(store_reads)
-	ok "$words: it is opened" snap_up s /dev/mapper/big "$store" P 8
+	ok "$words: the store is opened again" snap_up s /dev/mapper/big "$store" P 8
 	read -r after count < <(store_reads)
 	diag "$words: opened with $((after - before)) reads of $((count - reads)) sectors, $(key_of s memory) bytes"
-	is "$(key_of s exceptions)" "$exceptions" "$words: with all that there was"
-	ok "$words: at most 16 bytes for each" [ "$(bytes_each)" -le 1600 ]
+	is "$(key_of s exceptions)" "$exceptions" \
+		"$words: the store opened again has all its exceptions"
+	ok "$words: an exception of the store opened again takes at most 16 bytes" \
+		[ "$(bytes_each)" -le 1600 ]
 	# One for each segment; they are small at first, 256 KiB in the end.
-	ok "$words: a few large reads do it" [ $((after - before)) -le 130 ]
-	is "$(not_letter /dev/mapper/s A $((8 * TIB * 512)) "$(blockdev --getsize64 "$part")")" 0 \
-		"$words: it is right"
+	ok "$words: a few large reads open the store" [ $((after - before)) -le 130 ]
+	ok "$words: the snapshot is right when opened again" \
+		all_letter /dev/mapper/s A $((8 * TIB * 512)) "$(blockdev --getsize64 "$part")"
 	dmremove s
 }
 

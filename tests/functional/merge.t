@@ -53,19 +53,8 @@ all_up()
 	dmremove s
 }
 
-# away NAME...: tables go, and the module.
-away()
-{
-	local name
-
-	for name; do
-		dmremove "$name"
-	done
-	rmmod dm_cowsnap && insmod "$COWSNAP_KO"
-}
-
-# right WORDS ID...: these snapshots.
-right()
+# snapshots_are_right WORDS ID...: one point for each.
+snapshots_are_right()
 {
 	local words=$1 id
 
@@ -82,37 +71,39 @@ start_merge()
 	dm suspend o && dmload o "$(merge_table "$1")" && dm resume o
 }
 
-# the_whole ID OTHERS...: one merge, as fast as it goes.
-the_whole()
+# merge_whole ID OTHERS...: one merge, as fast as it goes.
+merge_whole()
 {
 	local id=$1
 
 	shift
 	all_up
-	ok "merging $id" start_merge "$id"
+	ok "merging $id: the merge begins" start_merge "$id"
 	ok "merging $id: the origin reads as the snapshot at once" \
 		same /dev/mapper/o "$TEST_TMP/old$id"
 	put /dev/mapper/o "$TEST_TMP/old$id" 0 65536 $((9 * MIB)) 4096
-	ok "merging $id: it ends" wait_for 100 merged
+	ok "merging $id: the merge ends" wait_for 100 merged
 	ok "merging $id: the origin is right" same /dev/mapper/o "$TEST_TMP/old$id"
-	right "merging $id" "$@"
+	snapshots_are_right "merging $id" "$@"
 	put /dev/mapper/o "$TEST_TMP/old$id" 4096 $MIB
 	dmreload o "$(origin_table "$base" store "$store")"
-	ok "merging $id: it is right under cowsnap-origin" same /dev/mapper/o "$TEST_TMP/old$id"
+	ok "merging $id: the origin is right under cowsnap-origin" \
+		same /dev/mapper/o "$TEST_TMP/old$id"
 	put /dev/mapper/o "$TEST_TMP/old$id" $((7 * MIB)) $((2 * MIB))
-	right "merging $id, protection goes on" "$@"
-	ok "merging $id: it is deleted" dm message o 0 delete "$id"
+	snapshots_are_right "merging $id, protection goes on" "$@"
+	ok "merging $id: the merged snapshot is deleted" dm message o 0 delete "$id"
 	dmremove o
-	ok "merging $id: the device has it" same "$base" "$TEST_TMP/old$id"
+	ok "merging $id: the origin's own device has the old content" \
+		same "$base" "$TEST_TMP/old$id"
 }
 
 base=$(mkloop ${SIZE}M)
 
 # ---- the oldest, one in the middle, the newest ----
 
-the_whole 1 2 4
-the_whole 2 1 3
-the_whole 4 1 3
+merge_whole 1 2 4
+merge_whole 2 1 3
+merge_whole 4 1 3
 
 # ---- what can be done while it goes on, and what not ----
 
@@ -125,33 +116,33 @@ fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-32k --iod
 	--verify=crc32c --do_verify=1 --verify_fatal=1 >"$TEST_TMP/fio.log" 2>&1 &
 fio=$!
 put /dev/mapper/o "$TEST_TMP/old3" 512 512 $((9 * MIB)) $MIB $((3 * MIB)) 131072 4096 65536
-ok "slowly: it has not ended" [ "$(left_of o)" -gt 0 ]
+ok "slowly: the merge has not ended" [ "$(left_of o)" -gt 0 ]
 not_ok "slowly: no snapshot is made by message" dm message o 0 create 9
-not_ok "slowly: nor by a table" snap_up s "$base" "$store" P 8 id 9 create
-not_ok "slowly: what is merged cannot be opened" snap_up s "$base" "$store" P 8 id 3
-not_ok "slowly: nor deleted" dm message o 0 delete 3
-right "slowly" 1 4
-ok "slowly: suspended and resumed" dm suspend o
+not_ok "slowly: no snapshot is made by a table" snap_up s "$base" "$store" P 8 id 9 create
+not_ok "slowly: the snapshot being merged cannot be opened" snap_up s "$base" "$store" P 8 id 3
+not_ok "slowly: the snapshot being merged cannot be deleted" dm message o 0 delete 3
+snapshots_are_right "slowly" 1 4
+ok "slowly: the origin is suspended" dm suspend o
 dm resume o
 ok "slowly: fio read back what it wrote" wait "$fio"
 image /dev/mapper/o "$TEST_TMP/seen"
-# What fio wrote nobody else knows.
+# Only fio knows what it wrote.
 dd if="$TEST_TMP/seen" of="$TEST_TMP/old3" bs=1M skip=5 seek=5 count=3 conv=notrunc status=none
-ok "slowly: the rest has what was written" cmp "$TEST_TMP/seen" "$TEST_TMP/old3"
+ok "slowly: the origin has what was written beside fio" cmp "$TEST_TMP/seen" "$TEST_TMP/old3"
 ok "slowly: another snapshot is deleted meanwhile" dm message o 0 delete 2
 dm message o 0 set throttle 100
-ok "slowly: it ends when it may" wait_for 100 merged
+ok "slowly: the merge ends when the throttle is lifted" wait_for 100 merged
 ok "slowly: the origin is right" same /dev/mapper/o "$TEST_TMP/old3"
-right "slowly" 1 4
+snapshots_are_right "slowly" 1 4
 dmreload o "$(origin_table "$base" store "$store")"
 ok "afterwards a snapshot is made" dm message o 0 create 9
 cp "$TEST_TMP/old3" "$TEST_TMP/old9"
 put /dev/mapper/o "$TEST_TMP/old3" 0 $MIB
-right "afterwards" 9 4
+snapshots_are_right "afterwards" 9 4
 not_ok "afterwards the merged one cannot be opened" snap_up s "$base" "$store" P 8 id 3
 dmremove o
 
-# ---- who needs what is being merged does not wait for the throttle ----
+# ---- I/O to what is being merged does not wait for the throttle ----
 
 all_up
 dm message o 0 set throttle 1
@@ -161,11 +152,11 @@ for _ in {1..8}; do
 	same /dev/mapper/o "$TEST_TMP/old3" >/dev/null || fail "throttled: the origin is right"
 done
 seconds=$((SECONDS - begin))
-ok "throttled: eight times all of the origin are read without a rest" [ "$seconds" -lt 40 ]
-ok "throttled: it is not merged yet" [ "$(left_of o)" -gt 0 ]
+ok "throttled: the origin is read eight times without a rest" [ "$seconds" -lt 40 ]
+ok "throttled: the merge has not ended" [ "$(left_of o)" -gt 0 ]
 dm message o 0 set throttle 100
-ok "throttled: it ends when it may" wait_for 100 merged
-right "throttled" 1 4
+ok "throttled: the merge ends when the throttle is lifted" wait_for 100 merged
+snapshots_are_right "throttled" 1 4
 dmremove o
 
 # ---- interrupted ----
@@ -178,8 +169,8 @@ interrupt()
 	before=$(left_of o)
 	wait_for 30 part_is_merged "$before"
 	put /dev/mapper/o "$TEST_TMP/old2" 0 8192 $((5 * MIB)) 4096 $((9 * MIB)) 8192
-	isnt "$(left_of o)" 0 "$1: it is half way"
-	away o
+	isnt "$(left_of o)" 0 "$1: the merge is half way"
+	remove_and_reload o
 }
 
 finish()
@@ -190,23 +181,23 @@ finish()
 }
 
 interrupt "interrupted"
-ok "interrupted: it goes on" dmcreate o "$(merge_table 2)"
+ok "interrupted: the merge goes on" dmcreate o "$(merge_table 2)"
 finish "interrupted"
-ok "interrupted: it ends" wait_for 100 merged
+ok "interrupted: the merge ends" wait_for 100 merged
 ok "interrupted: the origin is right" same /dev/mapper/o "$TEST_TMP/old2"
-right "interrupted" 1 3
+snapshots_are_right "interrupted" 1 3
 dmremove o
 origin_up o "$base"
 ok "interrupted: a plain origin is right" same /dev/mapper/o "$TEST_TMP/old2"
 dmremove o
 
 interrupt "under cowsnap-origin"
-ok "under cowsnap-origin: it goes on" origin_up o "$base" store "$store"
+ok "under cowsnap-origin: the merge goes on" origin_up o "$base" store "$store"
 finish "under cowsnap-origin"
 dmreload o "$(merge_table 2)"
-ok "under cowsnap-origin: it ends" wait_for 100 merged
+ok "under cowsnap-origin: the merge ends" wait_for 100 merged
 dmremove o
-ok "under cowsnap-origin: the device has it" same "$base" "$TEST_TMP/old2"
+ok "under cowsnap-origin: the origin's own device has the old content" same "$base" "$TEST_TMP/old2"
 origin_up o "$base" store "$store"
-right "under cowsnap-origin" 1 3 4
+snapshots_are_right "under cowsnap-origin" 1 3 4
 dmremove o

@@ -11,9 +11,9 @@ MIB=1048576
 
 exact_copies
 
-# table [FROM COUNT]...: the store is "cow"; these sectors of it are bad. (The target error
+# store_table [FROM COUNT]...: the store is "cow"; these sectors of it are bad. (The target error
 # gets no flush, so that the others still can be flushed.)
-table()
+store_table()
 {
 	local at=0 from count
 
@@ -28,11 +28,6 @@ table()
 		printf '%d %d linear %s %d\n' "$at" $(($(sectors "$store") - at)) "$store" "$at"
 }
 
-turn()
-{
-	dm suspend --noflush cow && dmload cow "$1" && dm resume cow
-}
-
 # up SECTOR: an origin with two snapshots, blocks of metadata as large as a SECTOR.
 up()
 {
@@ -40,13 +35,13 @@ up()
 	base=$(mkloop 8M --sector "$1")
 	store=$(mkloop 24M --sector "$1")
 	fill "$base" "$TEST_TMP/now"
-	dmcreate cow "$(table)"
+	dmcreate cow "$(store_table)"
 	origin_up o "$base"
 	cp "$TEST_TMP/now" "$TEST_TMP/old0"
 	snap_up s "$base" /dev/mapper/cow P
 	put /dev/mapper/o "$TEST_TMP/now" 0 $MIB
 	cp "$TEST_TMP/now" "$TEST_TMP/old2"
-	ok "$1: a second snapshot" dm message o 0 create 2
+	ok "$1: a second snapshot is made" dm message o 0 create 2
 	put /dev/mapper/o "$TEST_TMP/now" $((MIB / 2)) $MIB
 }
 
@@ -73,15 +68,15 @@ all_right()
 	local what=$1 id wrong=''
 
 	shift
-	ok "$what: after a crash it is opened" cut_up
-	is "$(key_of x snapshots)" $# "$what: as many as were reported"
+	ok "$what: after a crash the store is opened" cut_up
+	is "$(key_of x snapshots)" $# "$what: there are as many snapshots as were reported"
 	for id; do
 		dmsetup create y --table "$(snap_table "$cut_base" "$cut_store" P 8 id "$id")" ||
 			wrong+=" $id:missing"
 		same /dev/mapper/y "$TEST_TMP/old$id" >/dev/null 2>&1 || wrong+=" $id"
 		dmsetup remove --retry y
 	done
-	is "$wrong" "" "$what: each of them right"
+	is "$wrong" "" "$what: each snapshot is right"
 	dmremove x
 }
 
@@ -96,16 +91,16 @@ one_copy()
 	local copy=$1 sector=$2
 
 	up "$sector"
-	turn "$(table $((copy * block)) "$block")"
+	swap_table cow "$(store_table $((copy * block)) "$block")"
 	cp "$TEST_TMP/now" "$TEST_TMP/old5"
 	ok "$sector, copy $copy bad: a snapshot is made" dm message o 0 create 5
 	ok "$sector, copy $copy bad: an option is set" dm message o 0 set low_water 77
 	isnt "$(super "$copy" 64 8)" "$(super $((1 - copy)) 64 8)" \
-		"$sector, copy $copy bad: the other one is newer"
+		"$sector, copy $copy bad: the other copy is newer"
 	# At 4096 bytes its slots cannot be written, so nothing is copied here.
 	((sector > 512)) || put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
 	all_right "$sector, copy $copy bad: made" 0 2 5
-	ok "$sector, copy $copy bad: one is deleted" dm message o 0 delete 5
+	ok "$sector, copy $copy bad: a snapshot is deleted" dm message o 0 delete 5
 	all_right "$sector, copy $copy bad: deleted" 0 2
 	is "$(status s | grep -o Invalid)" "" "$sector, copy $copy bad: the store lives on"
 	down
@@ -115,23 +110,19 @@ one_copy()
 both_copies()
 {
 	up "$1"
-	turn "$(table 0 $((2 * block)))"
+	swap_table cow "$(store_table 0 $((2 * block)))"
 	not_ok "$1, both bad: no snapshot is made" dm message o 0 create 5
-	turn "$(table)"
+	swap_table cow "$(store_table)"
 	# Commits write the blocks that the superblocks share with slots.
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
-	wait_for 10 settled
-	ok "$1, both bad: after a crash it is opened" cut_up
-	not_ok "$1, both bad: what was not made is not there" \
+	wait_for 10 is_invalid s
+	ok "$1, both bad: after a crash the store is opened" cut_up
+	not_ok "$1, both bad: the snapshot that was not made is not there" \
 		snap_up y "$cut_base" "$cut_store" P 8 id 5
 	dmremove x
-	is "$(status s)" Invalid "$1, both bad: what could not be undone is said"
+	is "$(status s)" Invalid \
+		"$1, both bad: what could not be undone makes the snapshots Invalid"
 	down
-}
-
-settled()
-{
-	[[ $(status s) = Invalid ]]
 }
 
 # A fails, then B; meanwhile A has come back: what was there is written to it again.
@@ -145,7 +136,7 @@ undone()
 	dmcreate bad_a "0 1 error"
 	dmcreate bad_b "0 1 error"
 	sequence=$(super 0 64 8)
-	turn "0 1 linear /dev/mapper/bad_a 0
+	swap_table cow "0 1 linear /dev/mapper/bad_a 0
 1 1 delay /dev/mapper/bad_b 0 0 /dev/mapper/bad_b 0 5000 /dev/mapper/bad_b 0 0
 2 $(($(sectors "$store") - 2)) linear $store 2"
 	dm message o 0 create 5 >"$TEST_TMP/create" 2>&1 &
@@ -153,14 +144,15 @@ undone()
 	dmreload bad_a "0 1 linear $store 0"
 	wait $!
 	isnt $? 0 "undone: no snapshot is made"
-	is "$(super 0 64 8)" $((sequence + 2)) "undone: what was there has been written again"
-	turn "$(table)"
+	is "$(super 0 64 8)" $((sequence + 2)) \
+		"undone: the superblock that was there has been written again"
+	swap_table cow "$(store_table)"
 	dmremove bad_a
 	dmremove bad_b
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
 	all_right "undone" 0 2
-	ok "undone: it goes on" dm message o 0 create 5
-	like "$(status s)" '^[0-9]+/' "undone: nothing is invalid"
+	ok "undone: a snapshot can be made again" dm message o 0 create 5
+	like "$(status s)" '^[0-9]+/' "undone: the snapshot is valid"
 	down
 }
 
@@ -178,29 +170,31 @@ invalid_in_one()
 	for id in {11..22}; do
 		dmsetup message o 0 create "$id"
 	done
-	turn "$(table 1 $(($(sectors "$store") - 1)))"
+	swap_table cow "$(store_table 1 $(($(sectors "$store") - 1)))"
 	ok "invalid: the origin goes on" put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) $MIB
-	is "$(status s)" Invalid "invalid: the snapshots are"
+	is "$(status s)" Invalid "invalid: the snapshots are Invalid"
 	cp "$(loop_file "$store")" "$TEST_TMP/image"
 	is "$(super 0 40 8)" 2 "invalid: the superblock overrules the records"
 	if cowsnap --version >/dev/null 2>&1; then
 		is "$(cowsnap dump "$TEST_TMP/image" | grep -c 'state.*live')" 0 \
-			"invalid: the tools know it"
+			"invalid: the tools know that the snapshots are invalid"
 	else
-		skip "invalid: the tools know it" "no cowsnap command that runs here"
+		skip "invalid: the tools know that the snapshots are invalid" \
+			"no cowsnap command that runs here"
 	fi
-	ok "invalid: after a crash it is opened" cut_up
+	ok "invalid: after a crash the store is opened" cut_up
 	for id in 0 2 {11..22}; do
 		dmsetup create y --table "$(snap_table "$cut_base" "$cut_store" P 8 id "$id")"
 		[[ $(status y) = Invalid ]] || left+=" $id"
 		dmsetup remove --retry y
 	done
-	is "$left" "" "invalid: after a crash all are"
+	is "$left" "" "invalid: after a crash all snapshots are Invalid"
 	dmremove x
-	turn "$(table)"
+	swap_table cow "$(store_table)"
 	down
-	is "$(super 0 40 8) $(super 0 168 8)" "0 0" "invalid: once written, the records say it"
-	dmcreate cow "$(table)"
+	is "$(super 0 40 8) $(super 0 168 8)" "0 0" \
+		"invalid: once written, the records say that the snapshots are invalid"
+	dmcreate cow "$(store_table)"
 	origin_up o "$base" store /dev/mapper/cow
 	left=''
 	for id in 0 2 {11..22}; do
@@ -208,7 +202,7 @@ invalid_in_one()
 		[[ $(status s) = Invalid ]] || left+=" $id"
 		dmsetup remove --retry s
 	done
-	is "$left" "" "invalid: opened again all are"
+	is "$left" "" "invalid: opened again all snapshots are Invalid"
 	dmremove o
 	dmremove cow
 }

@@ -25,8 +25,8 @@ model()
 }
 
 # The last chunk is a part of one.
-odd=$((24 * 1048576 + 24 * 512))
-base=$(mkloop $odd)
+odd_bytes=$((24 * 1048576 + 24 * 512))
+base=$(mkloop $odd_bytes)
 store1=$(mkloop 32M)
 store2=$(mkloop 32M)
 store3=$(mkloop 32M)
@@ -37,7 +37,7 @@ model "chunks 8 and 1024, 8 threads" --threads 8 --origin "$base" \
 small=$(mkloop 3M)
 model "one store overflows" --origin "$base" \
 	--store "$store1:16" --store "$small:8:small"
-base4=$(mkloop $odd --sector 4096)
+base4=$(mkloop $odd_bytes --sector 4096)
 store4=$(mkloop 32M --sector 4096)
 model "4096-byte sectors" --origin "$base4" --store "$store4:8" --store "$store2:64"
 hot=$(mkloop 4200K)
@@ -47,7 +47,8 @@ model "a small origin, hot all over" --threads 6 --origin "$hot" \
 ids=$(mkloop 200M)
 model "ids of one persistent store, chunk 8" --origin "$base" --store "$ids:8" --ids 5
 dd if=/dev/zero of="$ids" bs=4096 count=1 status=none
-model "the same, chunk 32, all in one place" --threads 6 --origin "$hot" --store "$ids:32" --ids 4
+model "ids of one persistent store, chunk 32, all in one place" --threads 6 \
+	--origin "$hot" --store "$ids:32" --ids 4
 dd if=/dev/zero of="$store4" bs=4096 count=1 status=none
-model "and with 4096-byte sectors, a store that overflows" --origin "$base4" \
+model "ids of one persistent store, 4096-byte sectors, a store that overflows" --origin "$base4" \
 	--store "$store4:8:small" --ids 3

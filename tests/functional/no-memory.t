@@ -16,7 +16,7 @@ FAULTS=/sys/kernel/debug
 MIB=1048576
 SIZE=4
 
-# Of failed allocations the kernel prints where they were; a failure of ours is a BUG or WARNING.
+# The kernel prints where allocations failed; a failure of the module is a BUG or WARNING.
 expect_log 'Call Trace|page allocation failure|vmalloc error|ODEBUG: Out of memory'
 
 # ---- failing ----
@@ -72,7 +72,7 @@ functions()
 		/proc/kallsyms | sort -u -k1,1
 }
 
-# sites: of the functions that have allocated since trace_allocations, "START END NAME".
+# trace_allocations BOOL: start the trace of allocations, or stop it.
 trace_allocations()
 {
 	local dir event
@@ -89,6 +89,7 @@ trace_allocations()
 	echo 1 >"$dir/tracing_on"
 }
 
+# sites: the functions that have allocated since trace_allocations 1, "START END NAME" each.
 sites()
 {
 	grep -o 'call_site=[a-zA-Z0-9_.]*+[^ ]* \[dm_cowsnap\]' "$(tracefs)/trace" |
@@ -116,8 +117,8 @@ open_table()
 	origin_table "$base" store "$store"
 }
 
-# right WORDS ID...: these snapshots show what the origin was.
-right()
+# snapshots_are_right WORDS ID...: they show what the origin was.
+snapshots_are_right()
 {
 	local words=$1 id name wrong=''
 
@@ -159,8 +160,8 @@ requests()
 	dmremove s
 	nth "a transient snapshot is removed" remove s "$(snap_table "$base" "$other" N 8)"
 	cp "$TEST_TMP/now" "$TEST_TMP/old1"
-	nth "a persistent one is loaded, resumed" create s "$(snap_table "$base" "$store" P 8 id 1 create)" \
-		"$store"
+	nth "a persistent snapshot is loaded, resumed" create s \
+		"$(snap_table "$base" "$store" P 8 id 1 create)" "$store"
 	change 30
 	dmremove s
 	dmreload o "$(open_table)"
@@ -168,8 +169,8 @@ requests()
 	cp "$TEST_TMP/now" "$TEST_TMP/old2"
 	change 30
 	nth "an option is set" message o "set low_water 50"
-	nth "a commit" message o "commit"
-	nth "more room" message o "resize"
+	nth "a commit is made" message o "commit"
+	nth "a store is told of more room" message o "resize"
 	nth "a snapshot is deleted" message o "delete 2" "create 2"
 	for id in 3 4 5 6 7 8 9 10 11 12; do
 		snapshot "$id"
@@ -178,7 +179,7 @@ requests()
 	nth "a snapshot is made, beyond the superblock's" message o "create 13" "delete 13"
 	dmremove o
 	nth "a store is opened" create o "$(open_table)"
-	right "every snapshot is right" 1 3 4 5 6 7 8 9 10 11 12
+	snapshots_are_right "every snapshot is right" 1 3 4 5 6 7 8 9 10 11 12
 }
 
 # ---- workers ----
@@ -244,7 +245,7 @@ work()
 	ok "undisturbed, a round comes through" test ! -s "$TEST_TMP/tried"
 	mapfile -t all < <(sites)
 	diag "$(printf '%s\n' "${all[@]}")"
-	ok "where it allocates is known" [ "${#all[@]}" -ge 5 ]
+	ok "the functions in which a round allocates are known" [ "${#all[@]}" -ge 5 ]
 	for words in "${all[@]}"; do
 		read -r start end name <<<"$words"
 		round=$((round + 1))
@@ -286,7 +287,7 @@ renew()
 
 # ---- a merge ----
 
-merged()
+merge_without_memory()
 {
 	local percent
 
@@ -300,16 +301,8 @@ merged()
 		failing 0
 		sleep 0.2
 	done
-	ok "and comes to its end" wait_for 100 merge_is_done
-	ok "and the origin is the snapshot" same /dev/mapper/o "$TEST_TMP/now"
-}
-
-merge_is_done()
-{
-	local line
-
-	line=$(status o)
-	[[ $line =~ ^([0-9]+)/[0-9]+\ ([0-9]+) && ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]
+	ok "the merge comes to its end" wait_for 100 merged
+	ok "the merged origin has the snapshot's content" same /dev/mapper/o "$TEST_TMP/now"
 }
 
 exact_copies
@@ -320,6 +313,6 @@ open_filters
 at_exit close_filters
 requests
 work
-merged
+merge_without_memory
 close_filters
 done_testing

@@ -28,7 +28,7 @@ if [[ $(nowait /dev/mapper/o - r A 4096 0) = *"not supported"* ]]; then
 fi
 plan 9
 
-# one_sort: every line is one of the two lawful ones.
+# lawful RESULTS: each line is one of the two results that are allowed.
 lawful()
 {
 	sort "$1" | uniq -c
@@ -41,7 +41,7 @@ try()
 	# shellcheck disable=SC2046  # numbers
 	nowait "/dev/mapper/$1" "$2" w "$3" "$4" $(offsets) >"$TEST_TMP/results"
 	ok "$4-byte writes to $1 are done or put off" lawful "$TEST_TMP/results"
-	ok "$1 has those that were done, and no others" same "/dev/mapper/$1" "$2"
+	ok "$1 has the $4-byte writes that were done, and no others" same "/dev/mapper/$1" "$2"
 }
 
 snap_up s "$base" "$store" N 8

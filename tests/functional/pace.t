@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Reading a snapshot while its origin is written: on a disk that rotates the reads rest
-# in between, elsewhere and when nobody writes they do not.
+# Reading a snapshot while its origin is written: on a rotational disk the reads rest in
+# between, on others and while nothing is written they do not.
 
 . "$(dirname "$0")/common.sh"
 
@@ -12,7 +12,7 @@ exact_copies
 restore=$(cat "$PARAMETERS/read_share")
 at_exit _write "$PARAMETERS/read_share" "$restore"
 
-# up ROTATES
+# up ROTATIONAL
 up()
 {
 	base=$(mkloop 64M)
@@ -53,33 +53,33 @@ rests()
 	key_of o read_rests
 }
 
-is "$restore" 50 "reads have half of the time, unless somebody says otherwise"
+is "$restore" 50 "the default of read_share is 50"
 up 1
-is "$(not_letter /dev/mapper/s A) $(rests)" "0 0" "where nobody writes no read rests"
+is "$(other_bytes /dev/mapper/s A) $(rests)" "0 0" "no read rests while nothing is written"
 write_slowly
 for i in 1 2 3; do
-	is "$(not_letter /dev/mapper/s A)" 0 "read beside a writer, time $i, it has the old data"
+	ok "read beside a writer, time $i, the snapshot has the old data" all_letter /dev/mapper/s A
 done
 ok "the reads have rested, $(rests) times" [ "$(rests)" -gt 0 ]
-not_letter /dev/mapper/s A >"$TEST_TMP/read" &
+other_bytes /dev/mapper/s A >"$TEST_TMP/read" &
 reader=$!
 ok "a snapshot that is read can be suspended" dm suspend s
 dm resume s
 wait "$reader"
-is "$(<"$TEST_TMP/read")" 0 "and its reader gets the rest"
+is "$(<"$TEST_TMP/read")" 0 "the reader of a snapshot that was suspended gets all of it"
 dm message o 0 reset_stats
-is "$(rests)" 0 "the count begins again"
+is "$(rests)" 0 "reset_stats: the count of rests begins again"
 echo 100 >"$PARAMETERS/read_share"
-is "$(not_letter /dev/mapper/s A) $(rests)" "0 0" "with all of the time no read rests"
+is "$(other_bytes /dev/mapper/s A) $(rests)" "0 0" "no read rests with a read_share of 100"
 echo 1 >"$PARAMETERS/read_share"
-ok "with a hundredth reads come to an end as well" get /dev/mapper/s 0 1048576
+ok "reads come to an end with a read_share of 1" get /dev/mapper/s 0 1048576
 echo "$restore" >"$PARAMETERS/read_share"
 stop_writing
 down
 
 up 0
 write_slowly
-is "$(not_letter /dev/mapper/s A) $(rests)" "0 0" "where nothing rotates no read rests"
+is "$(other_bytes /dev/mapper/s A) $(rests)" "0 0" "no read rests on a disk that is not rotational"
 stop_writing
-is "$(not_letter /dev/mapper/s A)" 0 "nor is anything wrong"
+ok "the snapshot on a disk that is not rotational has the old data" all_letter /dev/mapper/s A
 down

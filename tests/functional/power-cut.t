@@ -28,11 +28,11 @@ scenarios=(
 )
 
 # What takes longer.
-more=(
+longer=(
 	"merges, all on one device|--merge --snapshots 3"
 	"a store that drops the oldest|--drop --store 1280 --snapshots 6 --devices 2"
 )
-[[ -z ${COWSNAP_CUTS:-} ]] || scenarios+=("${more[@]}")
+[[ -z ${COWSNAP_CUTS:-} ]] || scenarios+=("${longer[@]}")
 
 need_target log-writes
 tracefs >/dev/null || skip_all "no traces of block I/O in this kernel"
@@ -50,7 +50,8 @@ cowcrash()
 		fi
 	done
 	cp -r "$TESTS_DIR/crash" "$TEST_TMP/crash" &&
-		make -C "$TEST_TMP/crash" FORMAT="$TESTS_DIR/../include/uapi" clean all >&2 && echo "$TEST_TMP/crash/cowcrash"
+		make -C "$TEST_TMP/crash" FORMAT="$TESTS_DIR/../include/uapi" DMCTL="$TESTS_DIR/model" \
+			clean all >&2 && echo "$TEST_TMP/crash/cowcrash"
 }
 
 # The command that checks a store, if it runs here: a copy in memory, since starting it

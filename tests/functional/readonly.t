@@ -16,10 +16,11 @@ fill "$base" "$TEST_TMP/old"
 origin_up o "$base"
 ok "a read-only snapshot is made" \
 	dmcreate s "$(snap_table "$base" "$store" N 8)" -r
-ok "it is the origin" same /dev/mapper/s "$TEST_TMP/old"
-not_ok "it cannot be written" put_letter /dev/mapper/s P 0 4096
+ok "a new read-only snapshot shows the origin" same /dev/mapper/s "$TEST_TMP/old"
+not_ok "a read-only snapshot cannot be written" put_letter /dev/mapper/s P 0 4096
 put_letter /dev/mapper/o B 0 $((4 * MIB)) $MIB
-ok "it has the old data after the origin changed" same /dev/mapper/s "$TEST_TMP/old"
+ok "a read-only snapshot has the old data after the origin changed" \
+	same /dev/mapper/s "$TEST_TMP/old"
 dmremove s
 
 blockdev --setro "$store"
@@ -28,14 +29,15 @@ ok "a read-only store serves a read-only table" \
 put_letter /dev/mapper/o C 0 $MIB
 whole_or_invalid()
 {
-	[[ $(status s) = Invalid ]] || [[ $(not_letter /dev/mapper/s B 0 $MIB) = 0 ]]
+	is_invalid s || all_letter /dev/mapper/s B 0 $MIB
 }
-ok "it is whole or Invalid after the origin changed, never wrong" whole_or_invalid
+ok "a snapshot in a read-only store is whole or Invalid after the origin changed, never wrong" \
+	whole_or_invalid
 dmremove s
 blockdev --setrw "$store"
 dmremove o
 ok "a read-only origin is made" dmcreate o "$(origin_table "$base")" -r
-not_ok "it cannot be written" put_letter /dev/mapper/o P 0 4096
+not_ok "a read-only origin cannot be written" put_letter /dev/mapper/o P 0 4096
 dmremove o
 
 # A persistent store that is read-only is not written, whatever happens.
@@ -61,16 +63,16 @@ is_untouched()
 	cmp "$(loop_file "$store")" "$TEST_TMP/store"
 }
 dmcreate s "$(snap_table "$base" "$store" P 8)" -r
-ok "a persistent one serves, too" same /dev/mapper/s "$TEST_TMP/old"
-not_ok "no snapshot is made in it" dmsetup message s 0 create 7
+ok "a read-only persistent store serves a read-only table" same /dev/mapper/s "$TEST_TMP/old"
+not_ok "no snapshot is made in a read-only store" dmsetup message s 0 create 7
 dmsetup message s 0 commit
 put_letter /dev/mapper/o B $((7 * MIB)) 4096
-is "$(status s)" Invalid "it is Invalid when its origin is written"
+is "$(status s)" Invalid "a snapshot in a read-only store is Invalid when its origin is written"
 dmremove s
-ok "nothing was written to it" is_untouched
+ok "nothing was written to the read-only store" is_untouched
 blockdev --setrw "$store"
 dmcreate s "$(snap_table "$base" "$store" P 8)"
-is "$(status s)" Invalid "it is when it can be written again, too"
+is "$(status s)" Invalid "the snapshot is still Invalid when its store can be written again"
 dmremove s
 dmremove o
 
@@ -88,8 +90,8 @@ like "$(status o)" '^[1-9]' "a merge is under way"
 dmremove o
 blockdev --setro "$store"
 cp "$(loop_file "$store")" "$TEST_TMP/store"
-not_ok "it does not go on from a read-only store" \
+not_ok "a merge does not go on from a read-only store" \
 	dmcreate o "$(origin_table "$base" store "$store")" -r
 dmsetup remove o 2>"$TEST_TMP/ignored"
-ok "nothing is written to that" is_untouched
+ok "nothing is written to the merge's read-only store" is_untouched
 blockdev --setrw "$store"

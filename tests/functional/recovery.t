@@ -3,65 +3,41 @@
 #
 # What a crash, a flipped bit or an unreadable sector leaves of a store is opened as what
 # it is: an unfinished commit is dropped, a finished one that was damaged gives errors, what is
-# lost is lost alone, and nothing that may be somebody's store is written over.
+# lost is lost alone, and nothing that may be a store is written over.
 
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/store.sh"
 
-need perl
 CHUNKS=256
 expect_log 'blk_update_request|Buffer I/O error|critical .* error'
 
 exact_copies
 plan 58
 
-# tag FILE VERSION FROM TO: chunk n of version v is full of words that say so.
-tag()
-{
-	perl -e 'use IO::Handle; my ($file, $v, $from, $to) = @ARGV;
-		open(my $f, "+<", $file) or die "$file: $!";
-		for ($from .. $to) {
-			sysseek($f, $_ * 4096, 0);
-			syswrite($f, sprintf("chunk %4d v%d,  ", $_, $v) x 256) == 4096 or die "$!";
-		}
-		$f->sync or die "$!"' "$@"
-}
+# The store: chunks of 4096 bytes, blocks of 512.
+SUPER_B=512			# where the second superblock begins
+IN_SUPER=90			# a byte of a superblock
+IN_RECORDS=40			# and of a block of records
+IN_BLOCK=100			# and of a block of slots, or of a chunk
+LAST=39				# the chunk of the last commit
 
 # place_of FILE CHUNK VERSION: the chunk of the store that has it.
 place_of()
 {
-	perl -e 'local $/; open(my $f, "<", $ARGV[0]); my $all = <$f>;
-		my $at = index($all, sprintf("chunk %4d v%d,", $ARGV[1], $ARGV[2]));
-		print $at / 4096' "$@"
+	echo $(($(find_chunk "$@") / 4096))
 }
 
-# in_doubt FILE PLACE: does the block of its slot name a commit that no other block, and no
-# superblock, names durable? Blocks of 512, chunks of 4096, in the first segment.
+# flip_byte FILE OFFSET: one bit of that byte.
+flip_byte()
+{
+	flip_bits "$1" $(($2 * 8 + 4))
+}
+
+# in_doubt FILE PLACE: is the slot of that place in a block of a commit that is not known to
+# be durable?
 in_doubt()
 {
-	perl -e 'local $/; open(my $f, "<", $ARGV[0]); my $all = <$f>;
-		my $d = unpack("Q<", substr($all, 104, 8));
-		for (2 .. 7) {
-			my $named = unpack("Q<", substr($all, $_ * 512 + 16, 8));
-			$d = $named if $named > $d;
-		}
-		my $block = 2 + int(($ARGV[1] - 1) / 34);
-		exit !(unpack("Q<", substr($all, $block * 512 + 8, 8)) > $d)' "$@"
-}
-
-# spoil FILE OFFSET BYTES: they are other bytes now.
-spoil()
-{
-	perl -e 'open(my $f, "+<", shift) or die "$!"; my ($at, $nr) = @ARGV;
-		seek($f, $at, 0); read($f, my $was, $nr);
-		seek($f, $at, 0); print $f $was ^ ("\xa5" x $nr)' "$@"
-}
-
-# flip FILE OFFSET: one bit of that byte.
-flip()
-{
-	perl -e 'open(my $f, "+<", shift) or die "$!"; my ($at) = @ARGV;
-		seek($f, $at, 0); read($f, my $was, 1);
-		seek($f, $at, 0); print $f $was ^ "\x10"' "$@"
+	store_tool in-doubt "$@"
 }
 
 # put_back FILE LOOP: what the device is to hold.
@@ -69,11 +45,6 @@ put_back()
 {
 	dd if="$1" of="$2" bs=1M conv=fsync status=none
 	blockdev --flushbufs "$2"
-}
-
-whole_store()
-{
-	echo "0 $(sectors "$store") linear $store 0"
 }
 
 # bad_store [--readonly] SECTOR...: these, ascending, can be neither read nor written.
@@ -96,7 +67,7 @@ bad_store()
 
 clean_store()
 {
-	dm suspend cow && dmload cow "$(whole_store)" && dm resume cow
+	dm suspend cow && dmload cow "$(linear_table "$store")" && dm resume cow
 }
 
 # open_all ID...: the origin, and these snapshots as s1, ...
@@ -122,7 +93,7 @@ close_all()
 new_store()
 {
 	dd if=/dev/zero of="$store" bs=1M count=4 conv=fsync status=none
-	tag "$base" 0 0 $((CHUNKS - 1))
+	mark_chunks "$base" 0 0 $((CHUNKS - 1))
 	blockdev --flushbufs "$base"
 	cp "$(loop_file "$base")" "$TEST_TMP/old"
 	origin_up o "$base"
@@ -137,14 +108,14 @@ crash()
 
 	for ((tries = 0; tries < 5; tries++)); do
 		new_store
-		tag /dev/mapper/o 1 0 20
-		tag /dev/mapper/o 1 39 39
+		mark_chunks /dev/mapper/o 1 0 20
+		mark_chunks /dev/mapper/o 1 $LAST $LAST
 		dm suspend --noflush cow
 		cp "$(loop_file "$store")" "$TEST_TMP/store"
 		cp "$(loop_file "$base")" "$TEST_TMP/new"
 		dm resume cow
 		close_all
-		place=$(place_of "$TEST_TMP/store" 39 0)
+		place=$(place_of "$TEST_TMP/store" $LAST 0)
 		! in_doubt "$TEST_TMP/store" "$place" || break
 	done
 	ok "the crash came before the last commit was named durable" \
@@ -162,70 +133,47 @@ last_commit()
 {
 	crash
 	cp "$TEST_TMP/store" "$TEST_TMP/rotten"
-	spoil "$TEST_TMP/rotten" $((place * 4096 + 100)) 1
+	spoil_bytes "$TEST_TMP/rotten" $((place * 4096 + IN_BLOCK)) 1
 
 	after_crash new
-	ok "a finished commit: opened" open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "a finished commit: believed"
+	ok "a finished commit: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" "a finished commit: its copy is believed"
 	close_all
 
 	after_crash new "$TEST_TMP/rotten"
-	ok "damaged since it ended: opened" open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "eio 39-39 " "damaged since it ended: an error"
-	like "$(kernel_log)" "wrong checksum, and the origin's 39 is another" \
+	ok "damaged since it ended: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "eio $LAST-$LAST " \
+		"damaged since it ended: the chunk gives an error"
+	like "$(kernel_log)" "wrong checksum, and the origin's $LAST is another" \
 		"damaged since it ended: the log says which chunk"
 	close_all
 	open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "eio 39-39 " "damaged since it ended: it stays so"
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "eio $LAST-$LAST " \
+		"damaged since it ended: opened again the chunk gives an error"
 	close_all
 
 	after_crash old "$TEST_TMP/rotten"
-	ok "unfinished: opened" open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "unfinished: the snapshot is right"
-	tag /dev/mapper/o 2 30 50
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "unfinished: and stays right"
+	ok "unfinished: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" "unfinished: the snapshot is right"
+	mark_chunks /dev/mapper/o 2 30 50
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" \
+		"unfinished: the snapshot stays right when the origin is written"
 	close_all
 	open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "unfinished: also when opened again"
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" \
+		"unfinished: the snapshot is right when opened again"
 	close_all
-}
-
-# renumber FILE BLOCK: as if the commit after the last one had written it, with nothing known
-# durable but what the superblock names.
-renumber()
-{
-	perl -e 'local $/; my ($file, $block) = @ARGV;
-		sub crc {
-			my ($c, $data) = @_;
-			for (unpack("C*", $data)) {
-				$c ^= $_;
-				$c = $c >> 1 ^ ($c & 1 ? 0x82f63b78 : 0) for 1 .. 8;
-			}
-			return $c;
-		}
-		open(my $f, "+<", $file) or die "$file: $!";
-		my $all = <$f>;
-		my $last = 0;
-		for (2 .. 7) {
-			my $number = unpack("Q<", substr($all, $_ * 512 + 8, 8));
-			$last = $number if $number > $last;
-		}
-		my $area = substr($all, $block * 512, 512);
-		substr($area, 8, 16) = pack("Q<", $last + 1) . substr($all, 104, 8);
-		my $seed = crc(crc(0xffffffff, substr($all, 48, 16)), pack("Q<", $block));
-		substr($area, 0, 4) = pack("L<", crc($seed, substr($area, 4)));
-		seek($f, $block * 512, 0);
-		print $f $area' "$@"
 }
 
 # Not only the commit with the highest number is in doubt.
 later_number()
 {
 	cp "$TEST_TMP/rotten" "$TEST_TMP/later"
-	renumber "$TEST_TMP/later" 6
+	store_tool renumber "$TEST_TMP/later" 6
 	after_crash old "$TEST_TMP/later"
-	ok "a block with a later number: opened" open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "a block with a later number: right"
+	ok "a block with a later number: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" \
+		"a block with a later number: the snapshot is right"
 	close_all
 }
 
@@ -248,8 +196,9 @@ early()
 	dmload real "0 $(sectors "$base") linear $base 0"
 	dmload o "0 $(sectors "$base") cowsnap-origin $real 2 store /dev/mapper/cow"
 	dmload s1 "0 $(sectors "$base") cowsnap $real /dev/mapper/cow P 8 2 id 1"
-	ok "early, $way: opened" eval 'dm resume real && dm resume s1 && dm resume o'
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "$want" "early, $way: as it should be"
+	ok "early, $way: the store is opened" eval 'dm resume real && dm resume s1 && dm resume o'
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "$want" \
+		"early, $way: the snapshot is as the origin tells"
 	close_all
 	dmremove real
 }
@@ -268,7 +217,8 @@ early_unused()
 	dmremove s1
 	dmremove real
 	open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "eio 39-39 " "early, not used: settled later"
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "eio $LAST-$LAST " \
+		"early, not used: the commit is settled later"
 	close_all
 }
 
@@ -276,17 +226,20 @@ unreadable_suspect()
 {
 	after_crash old
 	bad_store $((place * 8 + 3))
-	ok "unfinished, unreadable: opened" open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "unfinished, unreadable: right"
+	ok "unfinished, unreadable: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" \
+		"unfinished, unreadable: the snapshot is right"
 	close_all
 	clean_store
 
 	after_crash new
 	bad_store $((place * 8 + 3))
-	ok "finished, unreadable: opened" open_all 1
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "eio 39-39 " "finished, unreadable: an error"
+	ok "finished, unreadable: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "eio $LAST-$LAST " \
+		"finished, unreadable: the chunk gives an error"
 	clean_store
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "finished, readable again: right"
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" \
+		"finished, readable again: the snapshot is right"
 	close_all
 }
 
@@ -294,53 +247,56 @@ read_only_store()
 {
 	after_crash old "$TEST_TMP/rotten"
 	blockdev --setro "$store"
-	dm suspend cow && dmload cow "$(whole_store)" --readonly && dm resume cow
-	ok "read-only: opened" dmcreate s1 "$(snap_table "$base" /dev/mapper/cow P 8 id 1)" --readonly
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "read-only: right"
+	dm suspend cow && dmload cow "$(linear_table "$store")" --readonly && dm resume cow
+	ok "read-only: the store is opened" \
+		dmcreate s1 "$(snap_table "$base" /dev/mapper/cow P 8 id 1)" --readonly
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" "read-only: the snapshot is right"
 	close_all
-	ok "read-only: nothing is written" cmp "$(loop_file "$store")" "$TEST_TMP/rotten"
+	ok "read-only: nothing is written to the store" \
+		cmp "$(loop_file "$store")" "$TEST_TMP/rotten"
 	blockdev --setrw "$store"
 	clean_store
 }
 
-# superblocks WORDS HOW WHERE...: the store can still be opened.
+# Superblocks and tables with a bit wrong, or unreadable.
 superblocks()
 {
 	new_store
-	tag /dev/mapper/o 1 0 20
+	mark_chunks /dev/mapper/o 1 0 20
 	close_all
 	cp "$(loop_file "$store")" "$TEST_TMP/store"
 	cp "$(loop_file "$base")" "$TEST_TMP/new"
 
-	flip "$TEST_TMP/store" 90
-	flip "$TEST_TMP/store" $((512 + 90))
+	flip_byte "$TEST_TMP/store" $IN_SUPER
+	flip_byte "$TEST_TMP/store" $((SUPER_B + IN_SUPER))
 	after_crash new
-	ok "one bit wrong in each superblock: opened" open_all 1
+	ok "one bit wrong in each superblock: the store is opened" open_all 1
 	close_all
 
 	for sector in 0 1; do
 		after_crash new
 		bad_store --readonly $sector
-		ok "sector $sector unreadable: opened" \
+		ok "sector $sector unreadable: the store is opened" \
 			dmcreate s1 "$(snap_table "$base" /dev/mapper/cow P 8 id 1)" --readonly
-		is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "sector $sector unreadable: right"
+		is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" \
+			"sector $sector unreadable: the snapshot is right"
 		close_all
 		clean_store
 	done
 
 	after_crash new
 	bad_store --readonly 5
-	ok "a table block unreadable: opened" \
+	ok "a table block unreadable: the store is opened" \
 		dmcreate s1 "$(snap_table "$base" /dev/mapper/cow P 8 id 1)" --readonly
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "eio 21-255 " \
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "eio 21-255 " \
 		"a table block unreadable: what is known is right"
 	close_all
 	clean_store
 
 	after_crash new
 	bad_store 0 1
-	not_ok "both superblocks unreadable: refused" open_all 1
-	not_ok "both superblocks unreadable: nor taken for transient" \
+	not_ok "both superblocks unreadable: the store is refused" open_all 1
+	not_ok "both superblocks unreadable: the store is not taken for transient" \
 		snap_up s1 "$base" /dev/mapper/cow N
 	close_all
 	clean_store
@@ -349,19 +305,22 @@ superblocks()
 # A store that could be repaired is not written over.
 not_written_over()
 {
-	spoil "$TEST_TMP/store" 90 3
-	spoil "$TEST_TMP/store" $((512 + 90)) 3
+	spoil_bytes "$TEST_TMP/store" $IN_SUPER 3
+	spoil_bytes "$TEST_TMP/store" $((SUPER_B + IN_SUPER)) 3
 	after_crash new
-	not_ok "both superblocks damaged: not taken for transient" snap_up s1 "$base" /dev/mapper/cow N
-	ok "both superblocks damaged: nothing is written" cmp "$(loop_file "$store")" "$TEST_TMP/store"
-	spoil "$TEST_TMP/store" 0 16
+	not_ok "both superblocks damaged: the store is not taken for transient" \
+		snap_up s1 "$base" /dev/mapper/cow N
+	ok "both superblocks damaged: nothing is written to the store" \
+		cmp "$(loop_file "$store")" "$TEST_TMP/store"
+	spoil_bytes "$TEST_TMP/store" 0 16
 	after_crash new
-	not_ok "only the name of the second is left: not taken for transient" \
+	not_ok "only the second superblock's magic is left: the store is not taken for transient" \
 		snap_up s1 "$base" /dev/mapper/cow N
 	printf 'SnAp' | dd of="$store" conv=notrunc,fsync status=none
-	not_ok "a store of dm-snapshot: not taken for transient" snap_up s1 "$base" /dev/mapper/cow N
+	not_ok "a store of dm-snapshot: the store is not taken for transient" \
+		snap_up s1 "$base" /dev/mapper/cow N
 	fill_letter "$store" A
-	ok "something else: taken for transient" snap_up s1 "$base" /dev/mapper/cow N
+	ok "something else: the device is taken for transient" snap_up s1 "$base" /dev/mapper/cow N
 	close_all
 }
 
@@ -381,7 +340,7 @@ earlier_second()
 	close_all
 	dd if="$(loop_file "$other")" of="$(loop_file "$store")" bs=512 skip=8 seek=8 count=1 \
 		conv=notrunc status=none
-	spoil "$(loop_file "$store")" 0 64
+	spoil_bytes "$(loop_file "$store")" 0 64
 	blockdev --flushbufs "$store"
 	ok "the second superblock of an earlier store does not count" open_all 1
 	close_all
@@ -395,44 +354,40 @@ many_records()
 	new_store
 	for id in 2 3 4 5 6 7 8 9 10 11 12; do
 		dm message o 0 create $id
-		((id != 8)) || tag /dev/mapper/o 1 0 9
+		((id != 8)) || mark_chunks /dev/mapper/o 1 0 9
 	done
-	tag /dev/mapper/o 2 0 29
+	mark_chunks /dev/mapper/o 2 0 29
 	close_all
 	cp "$(loop_file "$store")" "$TEST_TMP/store"
 	cp "$(loop_file "$base")" "$TEST_TMP/new"
-	records=$(perl -e 'local $/; open(my $f, "<", $ARGV[0]); my $all = <$f>;
-		for my $p (1 .. 204) {
-			my $kind = ord(substr($all, (2 + int(($p - 1) / 34)) * 512 + 24 +
-				(($p - 1) % 34) * 14 + 12, 1)) >> 4 & 7;
-			if ($kind == 5) { print $p; last }
-		}' "$TEST_TMP/store")
+	records=$(store_tool find-records "$TEST_TMP/store")
 	cp "$TEST_TMP/store" "$TEST_TMP/flipped"
-	flip "$TEST_TMP/flipped" $((records * 4096 + 40))
+	flip_byte "$TEST_TMP/flipped" $((records * 4096 + IN_RECORDS))
 	after_crash new "$TEST_TMP/flipped"
 	ok "one bit wrong in records: all snapshots are there" open_all 1 8 9 12
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "one bit wrong in records: the first is right"
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" "one bit wrong in records: the first is right"
 	close_all
 }
 
 # lost_records WORDS: those of snapshots 9 to 12.
 lost_records()
 {
-	ok "$1: opened" open_all 1 8
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "$1: the first snapshot is right"
-	like "$(kernel_log)" 'these snapshots are lost' "$1: the log says it"
-	not_ok "$1: those recorded there are gone" snap_up s9 "$base" /dev/mapper/cow P 8 id 9
+	ok "$1: the store is opened" open_all 1 8
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" "$1: the first snapshot is right"
+	like "$(kernel_log)" 'these snapshots are lost' "$1: the log says that snapshots are lost"
+	not_ok "$1: the snapshots recorded there are gone" \
+		snap_up s9 "$base" /dev/mapper/cow P 8 id 9
 	cp "$(loop_file "$base")" "$TEST_TMP/now"
-	ok "$1: new ones are made" dm message o 0 create 9
-	tag /dev/mapper/o 3 0 199
-	is "$(odd /dev/mapper/s1 "$TEST_TMP/old")" "" "$1: the first stays right"
+	ok "$1: a new snapshot is made" dm message o 0 create 9
+	mark_chunks /dev/mapper/o 3 0 199
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "" "$1: the first snapshot stays right"
 	snap_up s9 "$base" /dev/mapper/cow P 8 id 9
-	is "$(odd /dev/mapper/s9 "$TEST_TMP/now")" "" "$1: the new one is right"
+	is "$(differences /dev/mapper/s9 "$TEST_TMP/now")" "" "$1: the new snapshot is right"
 	clean_store
 	close_all
 	open_all 1 9
-	is "$(odd /dev/mapper/s9 "$TEST_TMP/now")" "" "$1: opened again the new one is right"
-	not_ok "$1: opened again the lost ones are still gone" \
+	is "$(differences /dev/mapper/s9 "$TEST_TMP/now")" "" "$1: opened again the new snapshot is right"
+	not_ok "$1: opened again the lost snapshots are still gone" \
 		snap_up s12 "$base" /dev/mapper/cow P 8 id 12
 	close_all
 }
@@ -441,34 +396,34 @@ lost_records()
 other_damage()
 {
 	new_store
-	tag /dev/mapper/o 1 0 30
+	mark_chunks /dev/mapper/o 1 0 30
 	close_all
 	cp "$(loop_file "$store")" "$TEST_TMP/store"
-	spoil "$(loop_file "$store")" $((2 * 512 + 100)) 4
+	spoil_bytes "$(loop_file "$store")" $((2 * 512 + IN_BLOCK)) 4
 	blockdev --flushbufs "$store"
 	open_all 1
-	like "$(odd /dev/mapper/s1 "$TEST_TMP/old")" '^eio' "a damaged table: the snapshot gives errors"
+	like "$(differences /dev/mapper/s1 "$TEST_TMP/old")" '^eio' "a damaged table: the snapshot gives errors"
 	cp "$(loop_file "$base")" "$TEST_TMP/now"
 	snap_up s2 "$base" /dev/mapper/cow P 8 id 2 create
-	tag /dev/mapper/o 2 0 20
-	is "$(odd /dev/mapper/s2 "$TEST_TMP/now")" "" "a damaged table: a newer one is right"
+	mark_chunks /dev/mapper/o 2 0 20
+	is "$(differences /dev/mapper/s2 "$TEST_TMP/now")" "" "a damaged table: a newer snapshot is right"
 	close_all
 	dd if="$TEST_TMP/store" of="$(loop_file "$store")" bs=512 skip=2 seek=2 count=1 \
 		conv=notrunc status=none
-	spoil "$(loop_file "$store")" $((3 * 512 + 100)) 4
+	spoil_bytes "$(loop_file "$store")" $((3 * 512 + IN_BLOCK)) 4
 	blockdev --flushbufs "$store"
 	open_all 1 2
-	not_ok "another one damaged instead: no snapshot is wrong" \
-		grep wrong <<<"$(odd /dev/mapper/s2 "$TEST_TMP/now")"
+	not_ok "another table damaged instead: no snapshot is wrong" \
+		grep wrong <<<"$(differences /dev/mapper/s2 "$TEST_TMP/now")"
 	close_all
 }
 
 base=$(mkloop 1M)
 store=$(mkloop 4M)
-dmcreate cow "$(whole_store)"
+dmcreate cow "$(linear_table "$store")"
 last_commit
 later_number
-early new "eio 39-39 "
+early new "eio $LAST-$LAST "
 early old ""
 early_unused
 unreadable_suspect
@@ -478,15 +433,15 @@ not_written_over
 earlier_second
 many_records
 cp "$TEST_TMP/store" "$TEST_TMP/spoilt"
-spoil "$TEST_TMP/spoilt" $((records * 4096 + 40)) 8
+spoil_bytes "$TEST_TMP/spoilt" $((records * 4096 + IN_RECORDS)) 8
 after_crash new "$TEST_TMP/spoilt"
 lost_records "damaged records"
 after_crash new
 bad_store --readonly $((records * 8))
-ok "unreadable records: opened" \
+ok "unreadable records: the store is opened" \
 	dmcreate s8 "$(snap_table "$base" /dev/mapper/cow P 8 id 8)" --readonly
-is "$(odd /dev/mapper/s8 "$TEST_TMP/old")" "" "unreadable records: the eighth snapshot is right"
-not_ok "unreadable records: those recorded there are gone" \
+is "$(differences /dev/mapper/s8 "$TEST_TMP/old")" "" "unreadable records: the eighth snapshot is right"
+not_ok "unreadable records: the snapshots recorded there are gone" \
 	dmcreate s9 "$(snap_table "$base" /dev/mapper/cow P 8 id 9)" --readonly
 close_all
 clean_store

@@ -10,29 +10,93 @@
 
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
 MIB=1048576
-WRITES=128
+CHUNK=4096
+CHUNK_SECTORS=8
+WRITES=128		# of small(), to a chunk each
+SLOT_BYTES=15		# a little more than a slot takes in a table
+KEPT_BLOCKS=512		# most blocks of tables that stay in memory
 
 exact_copies
 plan 43
 
-# What the store's device was asked to write: FLAGS SECTOR COUNT, a line for each bio.
-# Flushes have no sectors.
+# ---- what the store's device was asked, out of a trace ----
+
+trace_store()
+{
+	trace_start "$store" bio_queue
+	"$@"
+	trace_stop >"$TEST_TMP/trace"
+}
+
+# FLAGS SECTOR COUNT, a line for each bio that writes or flushes. Flushes have no sectors.
 store_writes()
 {
 	awk '$1 == "bio_queue" && $2 ~ /W|F/ { print $2, $3, $4 }' "$TEST_TMP/trace"
 }
 
-writes_with_data()
+store_flushes()
+{
+	store_writes | grep F
+}
+
+# How many writes and flushes; how many writes; how many sectors.
+nr_requests()
+{
+	store_writes | wc -l
+}
+
+nr_writes()
 {
 	store_writes | awk '$3' | wc -l
 }
 
-store_sectors()
+nr_sectors()
 {
 	store_writes | awk '{ n += $3 } END { print n + 0 }'
 }
 
-# up COUNT: an origin, a new store, so many snapshots in it.
+nr_reads()
+{
+	awk '$1 == "bio_queue" && $2 ~ /R/' "$TEST_TMP/trace" | wc -l
+}
+
+# ---- what the status counts ----
+
+# counter LINE KEY: of a status line. The key "data" is the room that data takes, without
+# that of tables, which are counted when the store grows into their segments.
+counter()
+{
+	if [[ $2 == data ]]; then
+		[[ $1 =~ ^([0-9]+)/[0-9]+\ ([0-9]+) ]]
+		echo $((BASH_REMATCH[1] - BASH_REMATCH[2]))
+	else
+		[[ $1 =~ " $2 "([0-9]+) ]]
+		echo "${BASH_REMATCH[1]}"
+	fi
+}
+
+# count COMMAND...: run it; more KEY... then says by how much the counters have grown.
+count()
+{
+	status_before=$(status s)
+	"$@"
+	status_after=$(status s)
+}
+
+more()
+{
+	local key
+	local -a grown=()
+
+	for key; do
+		grown+=($(($(counter "$status_after" "$key") - $(counter "$status_before" "$key"))))
+	done
+	echo "${grown[*]}"
+}
+
+# ---- one first write after the other, with many snapshots ----
+
+# up COUNT: an origin, a new store, COUNT snapshots in it.
 up()
 {
 	local i
@@ -40,7 +104,7 @@ up()
 	fill_letter "$base" A
 	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
 	origin_up o "$base"
-	snap_up s "$base" "$store" P 8
+	snap_up s "$base" "$store" P $CHUNK_SECTORS
 	for ((i = 1; i < $1; i++)); do
 		dmsetup message o 0 create "$((i * 7))" || return
 	done
@@ -52,152 +116,142 @@ down()
 	dmremove o
 }
 
-remember()
+write_small()
 {
-	local status meta
-
-	status=$(status s)
-	read -r used meta _ <<<"$status"
-	# Of data: tables are counted when the store grows into their segments.
-	used=$((${used%%/*} - meta))
-	for key in commits table_writes copied exceptions written_sectors; do
-		[[ $status =~ " $key "([0-9]+) ]]
-		was[$key]=${BASH_REMATCH[1]}
-	done
+	put_letter /dev/mapper/o "$1" 0 $((WRITES * CHUNK)) $CHUNK
 }
 
-# How much more since then: sets more[].
-difference()
+write_large()
 {
-	local -A before=()
-	local key used_before=$used
+	put_letter /dev/mapper/o "$1" $((2 * MIB)) $((2 * MIB)) $((MIB / 2))
+}
 
-	for key in "${!was[@]}"; do
-		before[$key]=${was[$key]}
-	done
-	remember
-	for key in "${!was[@]}"; do
-		more[$key]=$((was[$key] - before[$key]))
-	done
-	more[used]=$((used - used_before))
+write_again()
+{
+	write_large D && write_small D
 }
 
 # small COUNT: single chunks, one after the other.
 small()
 {
-	remember
-	trace_start "$store" bio_queue
-	put_letter /dev/mapper/o B 0 $((WRITES * 4096)) 4096
-	trace_stop >"$TEST_TMP/trace"
-	difference
-	diag "$1: $(store_writes | wc -l) writes and flushes of $(store_sectors) sectors, ${more[commits]} commits"
-	is "${more[copied]}" "$WRITES" "$1 snapshots: each write copies one chunk"
-	is "${more[exceptions]}" "$WRITES" "$1 snapshots: and is remembered once"
-	is "${more[used]}" $((WRITES * 8)) "$1 snapshots: it takes a chunk of the store"
-	is "${more[commits]} ${more[table_writes]}" "$WRITES $WRITES" \
-		"$1 snapshots: it is one commit of one block"
-	is "$(writes_with_data)" $((WRITES * 2)) "$1 snapshots: it is two writes of the store"
-	ok "$1 snapshots: no more than a flush each" \
-		[ "$(store_writes | wc -l)" -le $((WRITES * 3)) ]
-	is "$(store_sectors)" $((WRITES * (8 + block / 512))) "$1 snapshots: as large as they have to be"
+	local words="$1 snapshots"
+
+	count trace_store write_small B
+	diag "$words: $(nr_requests) writes and flushes of $(nr_sectors) sectors, $(more commits) commits"
+	is "$(more copied)" "$WRITES" "$words: each write copies one chunk"
+	is "$(more exceptions)" "$WRITES" "$words: each copy is one exception"
+	is "$(more data)" $((WRITES * CHUNK_SECTORS)) "$words: each copy takes a chunk of the store"
+	is "$(more commits table_writes)" "$WRITES $WRITES" "$words: each copy is one commit of one block"
+	is "$(nr_writes)" $((WRITES * 2)) "$words: each copy is two writes of the store"
+	ok "$words: each copy is no more than one flush" [ "$(nr_requests)" -le $((WRITES * 3)) ]
+	is "$(nr_sectors)" $((WRITES * (CHUNK_SECTORS + block / 512))) \
+		"$words: each copy writes a chunk and a block"
 }
 
 # large COUNT: how many commits that takes is a matter of time.
 large()
 {
-	remember
-	put_letter /dev/mapper/o C $((2 * MIB)) $((2 * MIB)) $((MIB / 2))
-	difference
-	is "${more[copied]} ${more[used]} ${more[written_sectors]}" "512 4096 4096" \
-		"$1 snapshots: large writes store each chunk once"
-	remember
-	put_letter /dev/mapper/o D $((2 * MIB)) $((2 * MIB)) $((MIB / 2))
-	put_letter /dev/mapper/o D 0 $((WRITES * 4096)) 4096
-	difference
-	is "${more[copied]} ${more[used]} ${more[commits]}" "0 0 0" \
-		"$1 snapshots: second writes store nothing"
+	local words="$1 snapshots" sectors=$((2 * MIB / 512))
+
+	count write_large C
+	is "$(more copied data written_sectors)" "$((sectors / CHUNK_SECTORS)) $sectors $sectors" \
+		"$words: large writes store each chunk once"
+	count write_again
+	is "$(more copied data commits)" "0 0 0" "$words: second writes store nothing"
 }
 
-# try WORDS: one chunk, on whatever the store is.
-one_chunk()
+many_snapshots()
 {
-	up 3
-	put_letter /dev/mapper/o B 0 4096
-	trace_start "$store" bio_queue
-	put_letter /dev/mapper/o B 65536 4096
-	trace_stop >"$TEST_TMP/trace"
-	diag "$1: $(store_writes | tr '\n' ';')"
-	ok "$1: at most two writes" [ "$(writes_with_data)" -le 2 ]
-	is "$(store_writes | awk '$3 > 8')" "" "$1: none is larger than the chunk"
+	up "$1"
+	small "$1"
+	large "$1"
+	ok "$1 snapshots: the first one has the old data" all_letter /dev/mapper/s A
+	down
 }
 
-store_reads()
-{
-	awk '$1 == "bio_queue" && $2 ~ /R/' "$TEST_TMP/trace" | wc -l
-}
+# ---- tables ----
 
-# copy OFFSET LETTER: two MiB at OFFSET, with a trace of the store.
+# copy OFFSET LETTER: two MiB at OFFSET.
 copy()
 {
-	trace_start "$store" bio_queue
 	put_letter /dev/mapper/o "$2" $(($1 * MIB)) $((2 * MIB)) $((MIB / 2))
-	trace_stop >"$TEST_TMP/trace"
 }
 
 # A table that nothing stands in yet is known to be empty, from the start and later on.
 tables_unread()
 {
 	up 1
-	copy 0 B
-	is "$(store_reads)" 0 "a new store: no table is read"
+	trace_store copy 0 B
+	is "$(nr_reads)" 0 "a new store: no table is read"
 	dmremove s
 	snap_up s "$base" "$store" P 8
-	copy 2 B
-	ok "opened again: at most the last block of the tables is read" [ "$(store_reads)" -le 1 ]
-	is "$(not_letter /dev/mapper/s A)" 0 "opened again: the snapshot is right"
+	trace_store copy 2 B
+	ok "opened again: at most the last block of the tables is read" [ "$(nr_reads)" -le 1 ]
+	ok "opened again: the snapshot is right" all_letter /dev/mapper/s A
 	dmremove s
 	snap_up s "$base" "$store" P 8
-	is "$(not_letter /dev/mapper/s A)" 0 "and once more"
+	ok "opened once more: the snapshot is right" all_letter /dev/mapper/s A
 	down
 }
 
 # Blocks of tables that did not stay in memory are read again, and not taken for empty.
 more_tables_than_kept()
 {
-	local base store
+	local base store bytes=$((76 * MIB)) slots
 
-	base=$(mkloop 76M)
+	base=$(mkloop $bytes)
 	store=$(mkram 84)
 	up 1
-	put_letter /dev/mapper/o B 0 $((76 * MIB)) $MIB
-	ok "there are more blocks of tables than are kept" \
-		[ $((76 * MIB / 4096 / ($(blockdev --getpbsz "$store") / 15))) -gt 512 ]
-	is "$(not_letter /dev/mapper/s A)" 0 "more blocks of tables than are kept: the snapshot is right"
+	put_letter /dev/mapper/o B 0 $bytes $MIB
+	slots=$(($(blockdev --getpbsz "$store") / SLOT_BYTES))
+	ok "there are more blocks of tables than are kept" [ $((bytes / CHUNK / slots)) -gt $KEPT_BLOCKS ]
+	ok "more blocks of tables than are kept: the snapshot is right" all_letter /dev/mapper/s A
 	down
 }
 
-declare -A was more
+# ---- caches of the store's device ----
+
+# one_chunk WORDS: a single copy, on whatever the store is.
+one_chunk()
+{
+	up 3
+	put_letter /dev/mapper/o B 0 $CHUNK
+	trace_store put_letter /dev/mapper/o B 65536 $CHUNK
+	diag "$1: $(store_writes | tr '\n' ';')"
+	ok "$1: a copy is at most two writes" [ "$(nr_writes)" -le 2 ]
+	is "$(store_writes | awk -v chunk=$CHUNK_SECTORS '$3 > chunk')" "" \
+		"$1: no write is larger than the chunk"
+}
+
+no_cache()
+{
+	local store
+
+	store=$(mkram 16)
+	one_chunk "no volatile cache"
+	is "$(store_flushes)" "" "no volatile cache: nothing is flushed"
+	down
+}
+
+volatile_cache()
+{
+	local store
+
+	store=$(mkram 16 cache_size=4)
+	one_chunk "a volatile cache"
+	isnt "$(store_flushes)" "" "a volatile cache: it is flushed, or written through"
+	ok "a volatile cache: the snapshot is right" all_letter /dev/mapper/s A
+	down
+}
+
 base=$(mkloop 4M)
 store=$(mkloop 16M)
 block=$(blockdev --getpbsz "$store")
 ((block <= 4096)) || block=4096
-for count in 1 8 64; do
-	up "$count"
-	small "$count"
-	large "$count"
-	is "$(not_letter /dev/mapper/s A)" 0 "$count snapshots: they are right"
-	down
+for nr in 1 8 64; do
+	many_snapshots "$nr"
 done
-
 tables_unread
 more_tables_than_kept
-
-store=$(mkram 16)
-one_chunk "no volatile cache"
-is "$(store_writes | grep F)" "" "no volatile cache: nothing is flushed"
-down
-store=$(mkram 16 cache_size=4)
-one_chunk "a volatile cache"
-isnt "$(store_writes | grep F)" "" "a volatile cache: it is flushed, or written through"
-is "$(not_letter /dev/mapper/s A)" 0 "a volatile cache: the snapshot is right"
-down
+no_cache
+volatile_cache

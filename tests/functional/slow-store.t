@@ -13,10 +13,10 @@ OPS=$(scaled 1200)
 
 plan 4
 
-# slow NAME DEV READ WRITE: DEV, where a read and a write take so many milliseconds more.
+# slow NAME DEV READ WRITE: DEV, with READ and WRITE milliseconds added to each read and write.
 slow()
 {
-	dmcreate "$1" "0 $(sectors "$2") delay $2 0 $3 $2 0 $4"
+	dmcreate "$1" "$(delay_table "$2" "$3" "$4")"
 }
 
 # model WORDS ARGS...: one point.
@@ -42,11 +42,11 @@ small=$(mkloop 3M)
 slow slow "$store" 4 20
 model "writes of the store take 20 ms" --threads 6 --origin "$base" \
 	--store /dev/mapper/slow:8 --ids 5
-dmreload slow "0 $(sectors "$store") delay $store 0 30 $store 0 1"
+dmreload slow "$(delay_table "$store" 30 1)"
 model "reads of the store take 30 ms" --threads 6 --origin "$base" \
 	--store /dev/mapper/slow:16 --ids 4
 slow home "$base" 15 1
-dmreload slow "0 $(sectors "$store") delay $store 0 1 $store 0 5"
+dmreload slow "$(delay_table "$store" 1 5)"
 model "reads of the origin take 15 ms" --threads 6 --origin /dev/mapper/home \
 	--store /dev/mapper/slow:8 --ids 4
 dmremove slow

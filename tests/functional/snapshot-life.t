@@ -24,32 +24,12 @@ down()
 	done
 }
 
-# perl with message("delete 1"), to o, which starts no process.
-perl_with_messages()
-{
-	perl -e 'use Fcntl; use IO::Handle;
-		open(my $control, "+<", "/dev/mapper/control") or die "control: $!";
-		sub message {
-			my $data = pack("L3 L2 L l L L L Q a128 a129 a7 Q a*", 4, 0, 0, 16384,
-					312, 0, 0, 0, 0, 0, 0, "o", "", "", 0, "$_[0]\0");
-			$data .= "\0" x (16384 - length $data);
-			ioctl($control, 0xc138fd0e, $data) or die "$_[0]: $!";
-		}
-		'"$1" "${@:2}"
-}
-
 # ---- a write of a dropped snapshot that is still under way ----
-
-# What is read from the store takes that many milliseconds.
-slow_store()
-{
-	echo "0 $(sectors "$store") delay $store 0 $1 $store 0 0"
-}
 
 base=$(mkloop 4M)
 store=$(mkloop 2M)
 fill "$base" "$TEST_TMP/now"
-dmcreate slow "$(slow_store 0)"
+dmcreate slow "$(delay_table "$store" 0 0)"
 origin_up o "$base"
 snap_up s1 "$base" /dev/mapper/slow P 8 id 1 create on_full drop_oldest
 put /dev/mapper/o "$TEST_TMP/now" 0 $MIB
@@ -58,7 +38,7 @@ snap_up s2 "$base" /dev/mapper/slow P 8 id 2 create
 put /dev/mapper/o "$TEST_TMP/now" $MIB $((960 * KIB))
 # Its record says that it is written to.
 put_letter /dev/mapper/s1 P $((3 * MIB)) 4096
-dmreload slow "$(slow_store 2500)"
+dmreload slow "$(delay_table "$store" 2500 0)"
 # Part of a copied chunk: what was copied is read and verified first.
 put_letter /dev/mapper/s1 P 0 512 >/dev/null 2>&1 &
 writer=$!
@@ -66,12 +46,13 @@ sleep 0.5
 ok "places: a write that needs room succeeds" put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
 wait "$writer"
 like "$(kernel_log)" 'snapshot 1 of .* is dropped' "places: the oldest is dropped for it"
-dmreload slow "$(slow_store 0)"
+dmreload slow "$(delay_table "$store" 0 0)"
 ok "places: the other snapshot is right" same /dev/mapper/s2 "$TEST_TMP/old2"
 down s1 s2 o
 origin_up o "$base" store /dev/mapper/slow
 snap_up s2 "$base" /dev/mapper/slow P 8 id 2
-ok "places: and when the store is opened again" same /dev/mapper/s2 "$TEST_TMP/old2"
+ok "places: the other snapshot is right when the store is opened again" \
+	same /dev/mapper/s2 "$TEST_TMP/old2"
 down s2 o slow
 
 # ---- which one is the oldest ----
@@ -125,41 +106,20 @@ dmsetup message o 0 set on_full drop_oldest
 snap_up s "$base" "$store" P 8 id 4
 ok "age: the store is filled until two are dropped" drop_two
 is "$(dropped)" "2 3 " "age: those made first are dropped first"
-like "$(status s)" '^[0-9]+/' "age: the newest is not"
-ok "age: and it is right" same /dev/mapper/s "$TEST_TMP/old4"
+like "$(status s)" '^[0-9]+/' "age: the newest is not dropped"
+ok "age: the newest is right" same /dev/mapper/s "$TEST_TMP/old4"
 down s o
 
-# Three at a time, made and deleted in turn, and reopened now and then.
+# Three at a time, made and deleted in turn, and reopened after each twenty.
 rotate()
 {
 	local i
 
 	for ((i = 1; i <= rotations; i += 20)); do
-		rotate_some "$i" $((i + 19 < rotations ? i + 19 : rotations)) &&
+		perl "$TESTS_DIR/functional/origin.pl" rotate "$TEST_TMP" "$i" \
+			$((i + 19 < rotations ? i + 19 : rotations)) &&
 			reopen >/dev/null || return
 	done
-}
-
-# rotate_some FROM TO: each is made, its image kept, two chunks of the origin written.
-rotate_some()
-{
-	perl_with_messages 'my ($dir, $from, $to) = @ARGV;
-		open(my $o, "+<", "/dev/mapper/o") or die "o: $!";
-		open(my $f, "+<", "$dir/now") or die "now: $!";
-		read($f, my $now, -s $f);
-		for my $id ($from .. $to) {
-			my ($at, $data) = ($id * 37 % 512 * 4096, chr($id) x 8192);
-			message("create $id");
-			open(my $image, ">", "$dir/of" . $id % 3);
-			print $image $now;
-			sysseek($o, $at, 0);
-			syswrite($o, $data) == length $data or die "write: $!";
-			$o->sync or die "fsync: $!";
-			substr($now, $at, length $data) = $data;
-			message("delete " . ($id - 3)) if $id > 3;
-		}
-		seek($f, 0, 0);
-		print $f $now;' "$TEST_TMP" "$@"
 }
 
 all_three()
@@ -186,32 +146,21 @@ dmsetup message o 0 delete 0
 ok "rotation: $rotations snapshots, three at a time" rotate
 reopen
 ok "rotation: the last three are right" all_three
-is "$(key_of o snapshots)" 3 "rotation: and there are no more"
+is "$(key_of o snapshots)" 3 "rotation: there are no more than three snapshots"
 dmsetup message o 0 set on_full drop_oldest
 put /dev/mapper/o "$TEST_TMP/now" 0 $MIB $MIB $MIB $((2 * MIB)) $((MIB / 4))
 like "$(kernel_log | sed -n 's/.*: snapshot \([0-9]*\) of .* is dropped.*/\1/p' | grep -A1 -x $((rotations - 2)) | tr '\n' ' ')" \
 	"^$((rotations - 2)) ($((rotations - 1)) )?" "rotation: the oldest is dropped first"
 dmremove o
 
-# ---- deletions in a row, beside a writer who needs the room ----
+# ---- deletions in a row, beside a writer that needs the room ----
 
 # delete_in_a_row LAST: messages "delete 1" to "delete LAST" with no pause, and at once a write
 # by a process that is there already. (Between two of them the store is full for good if what
 # the first left is reclaimed before the second comes.)
 delete_in_a_row()
 {
-	perl_with_messages 'pipe(my $r, my $w);
-		if (!fork) {
-			sysopen(my $o, "/dev/mapper/o", O_RDWR | O_SYNC) or die "o: $!";
-			sysread($r, my $x, 1);
-			syswrite($o, "\0" x 65536) == 65536 or die "write: $!";
-			exit 0;
-		}
-		select(undef, undef, undef, 0.3);
-		message("delete $_") for 1 .. $ARGV[0];
-		syswrite($w, "x");
-		wait;
-		exit $?' "$1"
+	perl "$TESTS_DIR/functional/origin.pl" delete-all-and-write "$1"
 }
 
 fill_all()
@@ -227,8 +176,8 @@ in_a_row()
 {
 	local words="$1, $2 deletions" i
 
-	# Tables take 121 chunks, the records of more than eight snapshots another.
-	store=$(mkloop $(((32768 + 121 + 1) * 4096)))
+	# Beside the tables the records of more than eight snapshots take a chunk.
+	store=$(mkloop $(((CHUNKS + tables + 1) * 4096)))
 	origin_up o "$base"
 	snap_up k "$base" "$store" P 8 id 1 create on_full "$1"
 	dmreload o "$(origin_table "$base" store "$store")"
@@ -239,15 +188,18 @@ in_a_row()
 	ok "$words: a store is filled" fill_all
 	snap_up k "$base" "$store" P 8 id 100 create
 	snap_up l "$base" "$store" P 8 id 101 create
-	like "$(status k)" '^([0-9]+)/\1 ' "$words: to the last chunk"
-	ok "$words: the origin is written after the last" delete_in_a_row "$2"
-	like "$(status k)" '^[0-9]+/' "$words: one that is left is whole"
-	like "$(status l)" '^[0-9]+/' "$words: so is the other"
-	is "$(key_of o snapshots)" 2 "$words: nothing else is left"
+	like "$(status k)" '^([0-9]+)/\1 ' "$words: the store is full to the last chunk"
+	ok "$words: the origin is written after the last deletion" delete_in_a_row "$2"
+	like "$(status k)" '^[0-9]+/' "$words: the first of two snapshots left is valid"
+	like "$(status l)" '^[0-9]+/' "$words: the second of two snapshots left is valid"
+	is "$(key_of o snapshots)" 2 "$words: no other snapshot is left"
 	down k l o
 }
 
-dmcreate zeroes "0 262144 zero"
+CHUNKS=$(scaled 32768)
+# 34 slots a block of 512 bytes, 8 blocks a chunk; the superblocks have two blocks.
+tables=$((((CHUNKS + 33) / 34 + 2 + 7) / 8))
+dmcreate zeroes "0 $((CHUNKS * 8)) zero"
 base=/dev/mapper/zeroes
 in_a_row invalidate 10
 in_a_row drop_oldest 10

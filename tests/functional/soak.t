@@ -93,7 +93,7 @@ fill_letter "$base" A
 fill_letter "$store" A
 fill_letter "$store2" A
 lives=0
-ok "warming up" lives_for 5
+ok "load and snapshots for 5 s, to warm up" lives_for 5
 settle
 before=$(($(kernel_kib) + $(unaccounted_kib)))
 objects=$(cowsnap_objects)

@@ -41,10 +41,10 @@ awk '
 	"$TEST_TMP/trace" >"$TEST_TMP/counts"
 read -r both overlaps first second <"$TEST_TMP/counts"
 diag "writes of A $first, of B $second"
-is "$both" 0 "no bio has both"
-is "$overlaps" 0 "none begins before the other has ended"
-ok "both have been written several times" test "$first" -gt 2 -a "$second" -gt 2
+is "$both" 0 "no bio writes both superblocks"
+is "$overlaps" 0 "no write of a superblock begins before the other's has ended"
+ok "both superblocks have been written several times" test "$first" -gt 2 -a "$second" -gt 2
 ok "the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
 dmremove s
 snap_up s "$base" "$store" P
-ok "opened again it is right" same /dev/mapper/s "$TEST_TMP/old"
+ok "the snapshot is right when opened again" same /dev/mapper/s "$TEST_TMP/old"

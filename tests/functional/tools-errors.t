@@ -42,7 +42,7 @@ says()
 	shift 3
 	"$tool" "$@" >"$TEST_TMP/out" 2>&1 || rc=$?
 	is "$rc" "$want" "$desc: status $want" || diag <"$TEST_TMP/out"
-	like "$(<"$TEST_TMP/out")" "$regex" "$desc: says so"
+	like "$(<"$TEST_TMP/out")" "$regex" "$desc: the output says so"
 }
 
 # medium BOOL: can the bad sector of the disk not be read?

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # The undo buffer of a transient store: old data in memory is enough for a write to go
-# home, up to the buffer's size; whoever reads it gets it, and nothing of it is lost.
+# home, up to the buffer's size; snapshot reads get it, and nothing of it is lost.
 
 . "$(dirname "$0")/common.sh"
 
@@ -14,12 +14,11 @@ echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
 store=$(mkloop 40M)
-whole="0 $(sectors "$store") linear $store 0"
 
 up()
 {
 	fill_letter "$base" A
-	dmcreate cow "$whole"
+	dmcreate cow "$(linear_table "$store")"
 	origin_up o "$base"
 	snap_up s "$base" /dev/mapper/cow N 8 "$@"
 }
@@ -43,12 +42,7 @@ nothing_buffered()
 
 all_old()
 {
-	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
-}
-
-over()
-{
-	! kill -0 "$1" 2>/dev/null
+	ok "$1: the snapshot has the old data" all_letter /dev/mapper/s A
 }
 
 # ---- a store that does not answer ----
@@ -56,30 +50,30 @@ over()
 up undo_buffer 2048
 dm suspend --noflush cow
 put_letter /dev/mapper/o B 0 $MIB 4096
-is "$(not_letter /dev/mapper/o B 0 $MIB)" 0 "1 MiB is written though the store stands still"
-ok "and what was there before is buffered: $(buffered) sectors" [ "$(buffered)" -ge 2048 ]
-not_letter /dev/mapper/s A 0 65536 >"$TEST_TMP/seen" &
+ok "1 MiB is written though the store stands still" all_letter /dev/mapper/o B 0 $MIB
+ok "what was there before is buffered: $(buffered) sectors" [ "$(buffered)" -ge 2048 ]
+other_bytes /dev/mapper/s A 0 65536 >"$TEST_TMP/seen" &
 reader=$!
 put_letter /dev/mapper/s P $((MIB / 2)) 512 &
 writer=$!
 put_letter /dev/mapper/o C $((2 * MIB)) $((4 * MIB)) 65536 &
 large=$!
 sleep 2
-not_ok "a read of it through the snapshot waits" over "$reader"
-not_ok "so does a write to it" over "$writer"
-not_ok "and a writer of more than the buffer holds" over "$large"
-ok "which holds no more than it may: $(buffered) sectors" [ "$(buffered)" -le 4096 ]
+not_ok "a snapshot read of buffered chunks waits" has_ended "$reader"
+not_ok "a snapshot write to a buffered chunk waits" has_ended "$writer"
+not_ok "a writer of more than the buffer holds waits" has_ended "$large"
+ok "the buffer holds no more than it may: $(buffered) sectors" [ "$(buffered)" -le 4096 ]
 dm resume cow
 ok "the store goes on: the read ends" wait "$reader"
-is "$(<"$TEST_TMP/seen")" 0 "with the old data"
-ok "the write to the snapshot ends" wait "$writer"
-ok "and the large one" wait "$large"
+is "$(<"$TEST_TMP/seen")" 0 "the store goes on: the read gives the old data"
+ok "the store goes on: the write to the snapshot ends" wait "$writer"
+ok "the store goes on: the large write ends" wait "$large"
 is "$(get /dev/mapper/s $((MIB / 2)) 4096)" "$(letters P 512)$(letters A 3584)" \
 	"what was written to the snapshot is there"
 put_letter /dev/mapper/s A $((MIB / 2)) 512
 all_old "afterwards"
 put_letter /dev/mapper/o D $((8 * MIB)) 4096
-ok "a single one is written within seconds" wait_for 10 nothing_buffered
+ok "a single buffered chunk is written within seconds" wait_for 10 nothing_buffered
 down
 
 # ---- without ----
@@ -89,10 +83,10 @@ dm suspend --noflush cow
 put_letter /dev/mapper/o B 0 4096 &
 writer=$!
 sleep 1
-not_ok "without a buffer a write waits for the store" over "$writer"
+not_ok "without a buffer a write waits for the store" has_ended "$writer"
 dm resume cow
-ok "and goes on with it" wait "$writer"
-is "$(buffered)" 0 "nothing is buffered"
+ok "without a buffer a write goes on with the store" wait "$writer"
+is "$(buffered)" 0 "without a buffer nothing is buffered"
 all_old "without"
 down
 
@@ -104,16 +98,16 @@ fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-64k --iod
 	--randseed="$RANDOM" >"$TEST_TMP/fio.log" 2>&1 &
 writer=$!
 for _ in 1 2 3 4; do
-	not_letter /dev/mapper/s A >>"$TEST_TMP/all"
+	other_bytes /dev/mapper/s A >>"$TEST_TMP/all"
 done
 ok "fio has written" wait "$writer"
-is "$(sort -u "$TEST_TMP/all")" 0 "whoever read meanwhile saw old data alone"
+is "$(sort -u "$TEST_TMP/all")" 0 "reads beside many writes give only old data"
 all_old "many writes"
 dm message s 0 set undo_buffer 0
-is "$(buffered) $(key_of s undo_buffer)" "0 0" "turned off, it is written at once"
+is "$(buffered) $(key_of s undo_buffer)" "0 0" "a buffer that is turned off is written at once"
 dm message s 0 set undo_buffer 16384
-is "$(key_of s undo_buffer)" 16384 "and larger than before"
-like "$(dmsetup table s)" 'undo_buffer 512$' "the table says what it was given"
+is "$(key_of s undo_buffer)" 16384 "a buffer can be made larger than before"
+like "$(dmsetup table s)" 'undo_buffer 512$' "the table shows the undo_buffer it was given"
 dm suspend --noflush cow
 put_letter /dev/mapper/o E 0 $((12 * MIB)) 65536
 pass "12 MiB more while the store stands still"
@@ -131,11 +125,11 @@ put_letter /dev/mapper/o C 0 $((2 * MIB)) 4096
 ok "two snapshots share the buffer: $(buffered) sectors" [ "$(buffered)" -ge 4096 ]
 dm resume cow
 all_old "with a second snapshot"
-is "$(not_letter /dev/mapper/t B 0 $MIB)" 0 "the second has what was there then"
+ok "the second snapshot has what was there when it was made" all_letter /dev/mapper/t B 0 $MIB
 dmremove s
 put_letter /dev/mapper/o D 0 $((4 * MIB)) 4096
-is "$(not_letter /dev/mapper/t B 0 $MIB) $(not_letter /dev/mapper/t A $MIB $((31 * MIB)))" "0 0" \
-	"when the first is gone, too"
+is "$(other_bytes /dev/mapper/t B 0 $MIB) $(other_bytes /dev/mapper/t A $MIB $((31 * MIB)))" "0 0" \
+	"the second snapshot is right when the first is gone"
 dmremove t
 dmremove o
 dmremove cow
@@ -143,25 +137,20 @@ dmremove cow
 # ---- what fails, and what goes ----
 
 up
-dm suspend --noflush cow
-dmload cow "0 $(sectors "$store") flakey $store 0 0 1000 1 error_writes"
-dm resume cow
+swap_table cow "$(no_writes_table "$store")"
 put_letter /dev/mapper/o B 0 65536
-is_invalid()
-{
-	[[ $(status s) = Invalid ]]
-}
-ok "a store that refuses: the snapshot becomes Invalid" wait_for 10 is_invalid
-not_ok "and gives nothing out" get /dev/mapper/s 0 4096
+ok "a store that refuses: the snapshot becomes Invalid" wait_for 10 is_invalid s
+not_ok "an Invalid snapshot gives no data" get /dev/mapper/s 0 4096
 put_letter /dev/mapper/o C 0 65536
-is "$(not_letter /dev/mapper/o C 0 65536)" 0 "the origin goes on"
+ok "a store that refuses: the origin goes on" all_letter /dev/mapper/o C 0 65536
 down
 up
 put_letter /dev/mapper/o B 0 $MIB
 dmremove s
 dmremove o
 dmremove cow
-pass "removed with all of it in the buffer"
+pass "a snapshot is removed with its copies still buffered"
 persistent=$(mkloop 8M)
 origin_up o "$base"
-not_ok "a persistent store has none" snap_up s "$base" "$persistent" P 8 undo_buffer 64
+not_ok "a persistent store refuses an undo buffer" \
+	snap_up s "$base" "$persistent" P 8 undo_buffer 64

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Who copies: the engine's worker alone, on whatever device; never a task that writes, which
-# would wait in its plug for others. Told from the names of those who submit.
+# Only the engine's worker copies, on any device; never a task that writes, which would wait
+# in its plug for others. Told from the names of the tasks that submit.
 
 . "$(dirname "$0")/common.sh"
 
@@ -24,8 +24,8 @@ writer()
 		--allow_file_create=0 --filename=/dev/mapper/o "$@" >"$TEST_TMP/fio.log" 2>&1
 }
 
-# by RWBS: how many such bios a worker submitted, and how many somebody else.
-by()
+# submitters RWBS: how many such bios a worker submitted, and how many other tasks.
+submitters()
 {
 	awk -v what="$1" '$0 ~ "block_bio_queue: [0-9,]+ " what {
 		if (/\[kworker/) worker++; else others++
@@ -66,7 +66,7 @@ disk()
 
 down()
 {
-	is "$(not_letter /dev/mapper/s A)" 0 "$1: the snapshot has the old data"
+	ok "$1: the snapshot has the old data" all_letter /dev/mapper/s A
 	dmremove s
 	dmremove o
 }
@@ -76,16 +76,16 @@ copies()
 {
 	up "$1"
 	traced "$base"
-	read -r worker others <<<"$(by R)"
-	is "$others" 0 "$1, $2: nobody else reads what is copied"
-	ok "the worker does ($worker)" [ "$worker" -gt 0 ]
+	read -r worker others <<<"$(submitters R)"
+	is "$others" 0 "$1, $2: no other task reads what is copied"
+	ok "$1, $2: the worker reads what is copied ($worker)" [ "$worker" -gt 0 ]
 	down "$1, $2, read"
 
 	up "$1"
 	traced "$store"
-	read -r worker others <<<"$(by W)"
-	is "$others" 0 "$1, $2: nobody else writes the copies"
-	ok "the worker does ($worker)" [ "$worker" -gt 0 ]
+	read -r worker others <<<"$(submitters W)"
+	is "$others" 0 "$1, $2: no other task writes the copies"
+	ok "$1, $2: the worker writes the copies ($worker)" [ "$worker" -gt 0 ]
 	down "$1, $2, written"
 }
 

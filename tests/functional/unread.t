@@ -20,7 +20,7 @@ disk=$(mkloop 16M)
 up()
 {
 	fill_letter "$disk" A
-	dmcreate bad "0 $(sectors "$disk") linear $disk 0"
+	dmcreate bad "$(linear_table "$disk")"
 	origin_up o /dev/mapper/bad
 	snap_up "$1" /dev/mapper/bad "${@:2}"
 }
@@ -28,11 +28,7 @@ up()
 # One block of it cannot be read any more, nor written.
 goes_bad()
 {
-	local at=$((BAD / 512)) end=$(((BAD + 4096) / 512))
-
-	dmreload bad "0 $at linear $disk 0
-$at $((end - at)) error
-$end $(($(sectors "$disk") - end)) linear $disk $end"
+	dmreload bad "$(partly_table "$disk" $((BAD / 512)) 8 error)"
 }
 
 down()
@@ -48,8 +44,9 @@ down()
 whole()
 {
 	like "$(status "$1")" '^[0-9]+/' "$2: the snapshot is valid"
-	is "$(not_letter "/dev/mapper/$1" A 0 $BAD) $(not_letter "/dev/mapper/$1" A \
-		$((BAD + 4 * KIB)) $((16 * MIB - BAD - 4 * KIB)))" "0 0" "$2: and has the old data"
+	is "$(other_bytes "/dev/mapper/$1" A 0 $BAD) $(other_bytes "/dev/mapper/$1" A \
+		$((BAD + 4 * KIB)) $((16 * MIB - BAD - 4 * KIB)))" "0 0" \
+		"$2: the snapshot has the old data"
 }
 
 fresh()
@@ -62,10 +59,10 @@ for mode in N P; do
 	up s "$store" "$mode" 8
 	goes_bad
 	put_letter /dev/mapper/o B 0 $((BAD - 16 * KIB)) 4096
-	ok "$mode: it was copied ahead of the writer ($(key_of o copied_ahead) sectors)" \
+	ok "$mode: chunks were copied ahead of the writer ($(key_of o copied_ahead) sectors)" \
 		[ "$(key_of o copied_ahead)" -gt 2048 ]
 	whole s "$mode, ahead"
-	is "$(not_letter /dev/mapper/o B 0 $((BAD - 16 * KIB)))" 0 "$mode, ahead: all was written"
+	ok "$mode, ahead: all was written" all_letter /dev/mapper/o B 0 $((BAD - 16 * KIB))
 	down s
 done
 
@@ -86,9 +83,9 @@ goes_bad
 put_letter /dev/mapper/o B $((BAD + 8 * KIB)) 4096
 whole s "two stores, chunk 8"
 is "$(status t)" Invalid "two stores, chunk 128: the snapshot is lost with the block"
-is "$(not_letter /dev/mapper/o B $((BAD + 8 * KIB)) 4096)" 0 "the write goes through"
+ok "two stores: the write goes through" all_letter /dev/mapper/o B $((BAD + 8 * KIB)) 4096
 dmremove t
 
 put_letter /dev/mapper/o B $BAD 4096 2>/dev/null
-is "$(status s)" Invalid "the block is written: nothing can preserve it"
+is "$(status s)" Invalid "an unreadable block that is written costs the snapshot"
 down s

@@ -27,13 +27,13 @@ checked()
 	skip "cowsnap check finds the store clean" "no cowsnap command that runs here"
 }
 
-right()
+chunks_are_apart()
 {
-	is "$(not_letter /dev/mapper/s P $((14 * PIB)) 8192)" 0 "$1: what was written is there"
-	is "$(not_letter /dev/mapper/s Q $((14 * PIB - APART)) 4096)" 0 \
-		"$1: so is what lies 2^36 chunks before it"
-	is "$(not_letter /dev/mapper/s 0 $((14 * PIB - 2 * APART)) 8192)" 0 \
-		"$1: and nothing 2^36 chunks before that"
+	ok "$1: what was written is there" all_letter /dev/mapper/s P $((14 * PIB)) 8192
+	ok "$1: what was written 2^36 chunks before it is there" \
+		all_letter /dev/mapper/s Q $((14 * PIB - APART)) 4096
+	ok "$1: nothing is there 2^36 chunks before that" \
+		all_letter /dev/mapper/s 0 $((14 * PIB - 2 * APART)) 8192
 }
 
 dmcreate zeroes "0 $((15 * PIB / 512)) zero"
@@ -41,17 +41,17 @@ base=/dev/mapper/zeroes
 store=$(mkloop 4M)
 not_ok "a transient snapshot has no room for such numbers" snap_up s "$base" "$store" N 8
 like "$(kernel_log | tail -n 3)" 'more than 68719476736 chunks of 8 sectors: take larger chunks' \
-	"the log has the number and the remedy"
+	"the log has the number of chunks and the remedy"
 origin_up o "$base"
-ok "a persistent one is made" snap_up s "$base" "$store" P 8
-ok "it is written" put_letter /dev/mapper/s P $((14 * PIB)) 8192
+ok "a persistent snapshot is made" snap_up s "$base" "$store" P 8
+ok "the persistent snapshot is written" put_letter /dev/mapper/s P $((14 * PIB)) 8192
 put_letter /dev/mapper/s Q $((14 * PIB - APART)) 4096
 # These copies are of zeroes.
 put_letter /dev/mapper/o A $((14 * PIB + APART)) 4096
-right "at once"
+chunks_are_apart "at once"
 is "$(key_of s exceptions)" 4 "each chunk has a version of its own"
 dmremove s
 dmremove o
 checked
 snap_up s "$base" "$store" P 8
-right "opened again"
+chunks_are_apart "opened again"

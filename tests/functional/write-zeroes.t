@@ -47,8 +47,10 @@ on_disks()
 	cp "$TEST_TMP/old" "$TEST_TMP/new"
 	origin_up o "$base"
 	snap_up s "$base" "$store" N 8
-	ok "$words: chunks of all sorts" zero_both /dev/mapper/o "$TEST_TMP/new" $((MIB - 1024)) $((3 * MIB))
-	ok "$words: once more" zero_both /dev/mapper/o "$TEST_TMP/new" $MIB $((4 * MIB + 512))
+	ok "$words: zeros over chunks of all sorts" \
+		zero_both /dev/mapper/o "$TEST_TMP/new" $((MIB - 1024)) $((3 * MIB))
+	ok "$words: zeros over zeros and more" \
+		zero_both /dev/mapper/o "$TEST_TMP/new" $MIB $((4 * MIB + 512))
 	ok "$words: the origin has the zeros" same /dev/mapper/o "$TEST_TMP/new"
 	ok "$words: the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
 	zero_both /dev/mapper/s "$TEST_TMP/old" $((2 * MIB + 512)) $((6 * MIB))
@@ -67,18 +69,18 @@ snap_up s "$base" "$store" N 32
 put /dev/mapper/o "$TEST_TMP/new" $MIB $MIB
 ok "zeros over chunks old and new" zero_both /dev/mapper/o "$TEST_TMP/new" $((MIB / 2)) $((2 * MIB))
 ok "zeros over parts of chunks" zero_both /dev/mapper/o "$TEST_TMP/new" $((4 * MIB + 512)) 99840
-ok "zeros at the end" zero_both /dev/mapper/o "$TEST_TMP/new" $((8 * MIB - 512)) 512
+ok "zeros at the end of the device" zero_both /dev/mapper/o "$TEST_TMP/new" $((8 * MIB - 512)) 512
 ok "the origin has the zeros" same /dev/mapper/o "$TEST_TMP/new"
 ok "the snapshot has the old data" same /dev/mapper/s "$TEST_TMP/old"
 zero_both /dev/mapper/s "$TEST_TMP/private" $((MIB / 4)) $((MIB + 1536))
 zero_both /dev/mapper/s "$TEST_TMP/private" $((6 * MIB + 1024)) 512
 ok "zeros written to the snapshot are there" same /dev/mapper/s "$TEST_TMP/private"
-ok "and not on the origin" same /dev/mapper/o "$TEST_TMP/new"
+ok "zeros written to the snapshot are not on the origin" same /dev/mapper/o "$TEST_TMP/new"
 dmremove s
 zero /dev/mapper/o 0 $((8 * MIB))
 snap_up s "$base" "$store" N 32
 put_letter /dev/mapper/o B 0 $((8 * MIB)) $MIB
-is "$(not_letter /dev/mapper/s 0)" 0 "a snapshot of zeros reads zeros after an overwrite"
+ok "a snapshot of zeros reads zeros after an overwrite" all_letter /dev/mapper/s 0
 ok "old chunks of zeros take no room" [ "$(used_sectors s)" -lt 1024 ]
 dmremove s
 dmremove o

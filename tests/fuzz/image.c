@@ -27,8 +27,7 @@ static u32 super_crc(const u8 *at, size_t offset)
 	struct cowsnap_super super;
 
 	memcpy(&super, at, sizeof(super));
-	super.crc = 0;
-	return crc32c(crc32c_seed(super.uuid, offset / SECTOR), &super, sizeof(super));
+	return cowsnap_super_crc(&super, offset / SECTOR);
 }
 
 static bool super_whole(const u8 *data, size_t bytes, size_t offset)
@@ -143,7 +142,7 @@ void image_seal_super(struct image *im, int copy)
 
 static u32 area_crc(const struct image *im, size_t offset, size_t area)
 {
-	return crc32c(crc32c_seed(im->uuid, offset / SECTOR), im->data + offset + area + 4,
+	return crc32c(cowsnap_seed(im->uuid, offset / SECTOR), im->data + offset + area + 4,
 		      im->geo.block_bytes - area - 4);
 }
 
@@ -167,6 +166,6 @@ u32 image_data_crc(const struct image *im, u64 place)
 {
 	u64 sector = place << im->geo.chunk_shift;
 
-	return crc32c(crc32c_seed(im->uuid, sector), im->data + sector * SECTOR,
+	return crc32c(cowsnap_seed(im->uuid, sector), im->data + sector * SECTOR,
 		      im->geo.chunk_sectors * SECTOR);
 }

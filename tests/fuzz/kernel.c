@@ -64,16 +64,11 @@ static void complain(struct loader *l, const char *what)
 
 static bool super_right(struct loader *l, size_t offset, struct cowsnap_super *super)
 {
-	struct cowsnap_super copy;
-
 	if (!readable(l, offset, sizeof(*super)))
 		return false;
 	memcpy(super, l->data + offset, sizeof(*super));
-	copy = *super;
-	copy.crc = 0;
 	return !memcmp(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES) &&
-	       le32toh(super->crc) == crc32c(crc32c_seed(super->uuid, offset / SECTOR), &copy,
-					     sizeof(copy));
+	       le32toh(super->crc) == cowsnap_super_crc(super, offset / SECTOR);
 }
 
 static bool second_right(struct loader *l, u32 at, struct cowsnap_super *super)
@@ -173,13 +168,12 @@ static void parse_slot(const u8 *at, u64 place, struct kernel_slot *s, bool *fre
 	struct cowsnap_slot slot;
 
 	memcpy(&slot, at, sizeof(slot));
-	s->crc = le32toh(slot.crc);
-	s->chunk = le32toh(slot.chunk_low) | (u64)(slot.chunk_high_kind & 0xf) << 32 |
-		   (u64)slot.chunk_wide << 36;
-	s->epoch = le32toh(slot.epoch_low);
-	s->kind = slot.chunk_high_kind >> 4 & 7;
+	s->crc = cowsnap_slot_crc(&slot);
+	s->chunk = cowsnap_slot_chunk(&slot);
+	s->epoch = cowsnap_slot_epoch(&slot);
+	s->kind = cowsnap_slot_kind(&slot);
 	s->place = place;
-	*fresh = slot.chunk_high_kind & COWSNAP_SLOT_FRESH;
+	*fresh = cowsnap_slot_is_fresh(&slot);
 }
 
 static bool block_sane(struct loader *l, const u8 *slots, u32 nr, u64 place)
@@ -243,7 +237,7 @@ static void load_block(struct loader *l, const struct cowsnap_segment *seg, u32 
 		return;
 	}
 	memcpy(&header, at, sizeof(header));
-	if (le32toh(header.crc) != crc32c(crc32c_seed(l->super.uuid, sector), at + 4, len - 4) ||
+	if (le32toh(header.crc) != crc32c(cowsnap_seed(l->super.uuid, sector), at + 4, len - 4) ||
 	    le64toh(header.sequence) >> 62 || le64toh(header.durable) >> 62 ||
 	    !block_sane(l, at + sizeof(header), nr, place)) {
 		lose_block(l, number);
@@ -282,7 +276,7 @@ static bool data_right(struct loader *l, const struct kernel_slot *s, bool *unre
 	size_t len = (size_t)l->geo.chunk_sectors * SECTOR;
 
 	*unreadable = !readable(l, sector * SECTOR, len);
-	return !*unreadable && crc32c(crc32c_seed(l->super.uuid, sector),
+	return !*unreadable && crc32c(cowsnap_seed(l->super.uuid, sector),
 				      l->data + sector * SECTOR, len) == s->crc;
 }
 
@@ -371,7 +365,7 @@ static void load_records(struct loader *l, const struct kernel_slot *s)
 			continue;
 		}
 		memcpy(&header, at, sizeof(header));
-		if (le32toh(header.crc) != crc32c(crc32c_seed(l->super.uuid, sector), at + 4,
+		if (le32toh(header.crc) != crc32c(cowsnap_seed(l->super.uuid, sector), at + 4,
 						  bytes - 4) ||
 		    le32toh(header.blocks) != block || le64toh(header.durable) > EPOCH_MAX) {
 			complain(l, "records");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What the kernel makes of a store, modelled from the format's header and the rules of
- * dm-cowsnap-probe.c, -load.c and -super.c. Nothing of tools/ but the crc is used. The model
+ * disk/probe.c, load.c and super.c. Nothing of tools/ but the crc is used. The model
  * is stricter in one thing: it mends no bit, and calls damaged what the kernel would mend.
  */
 #ifndef COWSNAP_FUZZ_KERNEL_H

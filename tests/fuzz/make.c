@@ -38,11 +38,7 @@ static bool put_slot(struct maker *m, u64 place, u8 kind, u64 chunk,
 
 	if (!slot)
 		return false;
-	slot->crc = htole32(crc);
-	slot->chunk_low = htole32((u32)chunk);
-	slot->epoch_low = htole32((u32)epoch);
-	slot->chunk_high_kind = (chunk >> 32 & 0xf) | kind << 4;
-	slot->chunk_wide = chunk >> 36;
+	cowsnap_slot_set(slot, chunk, epoch, kind, crc);
 	if (nr >= m->im.blocks)
 		m->im.blocks = nr + 1;
 	return true;
@@ -181,7 +177,7 @@ static void seal_blocks(struct maker *m)
 
 static bool is_copied(const struct cowsnap_slot *slot)
 {
-	return (slot->chunk_high_kind >> 4 & 7) == COWSNAP_SLOT_COPIED;
+	return cowsnap_slot_kind(slot) == COWSNAP_SLOT_COPIED;
 }
 
 /* The slots of a block become those of a commit of which some data never arrived. */
@@ -198,7 +194,7 @@ static bool unfinish_block(struct maker *m, u64 nr)
 	for (i = 0; i < cowsnap_block_slots(&m->im.geo, nr); i++, slot++) {
 		if (!is_copied(slot))
 			continue;
-		slot->chunk_high_kind |= COWSNAP_SLOT_FRESH;
+		cowsnap_slot_set_fresh(slot, true);
 		if (!any || rng_below(&m->rng, 2))
 			slot->crc ^= htole32(1 + (u32)rng_below(&m->rng, 1 << 30));
 		any = true;

@@ -91,7 +91,7 @@ static struct cowsnap_slot *any_slot(struct mutation *m, u64 *nr, u64 *place)
 		if (i < 45)
 			*place = rng_below(m->r, *place + 1);
 		slot = image_slot(&m->im, *place, nr);
-		if (slot && *nr < m->im.blocks && slot->chunk_high_kind & 0x70)
+		if (slot && *nr < m->im.blocks && cowsnap_slot_kind(slot))
 			return slot;
 	}
 	return slot && *nr < m->im.blocks ? slot : NULL;
@@ -107,7 +107,7 @@ static u8 *any_records(struct mutation *m, size_t *offset)
 
 	for (i = 0; i < 20; i++) {
 		slot = any_slot(m, &nr, &place);
-		if (!slot || (slot->chunk_high_kind >> 4 & 7) != COWSNAP_SLOT_RECORDS)
+		if (!slot || cowsnap_slot_kind(slot) != COWSNAP_SLOT_RECORDS)
 			continue;
 		block = rng_below(m->r, m->im.geo.chunk_blocks);
 		*offset = (place << m->im.geo.chunk_shift) * SECTOR +
@@ -317,7 +317,7 @@ static void double_slot(struct mutation *m)
 	if (!slot || !other || slot == other)
 		return;
 	*other = *slot;
-	if ((slot->chunk_high_kind >> 4 & 7) == COWSNAP_SLOT_COPIED && maybe(m)) {
+	if (cowsnap_slot_kind(slot) == COWSNAP_SLOT_COPIED && maybe(m)) {
 		memcpy(m->im.data + (other_place << m->im.geo.chunk_shift) * SECTOR,
 		       m->im.data + (place << m->im.geo.chunk_shift) * SECTOR,
 		       m->im.geo.chunk_sectors * SECTOR);
@@ -386,7 +386,7 @@ static void unfinish(struct mutation *m)
 	slot = (struct cowsnap_slot *)(header + 1);
 	for (i = 0; i < cowsnap_block_slots(&m->im.geo, nr); i++) {
 		if (!rng_below(m->r, 4))
-			slot[i].chunk_high_kind |= COWSNAP_SLOT_FRESH;
+			cowsnap_slot_set_fresh(&slot[i], true);
 		if (!rng_below(m->r, 8))
 			slot[i].crc ^= htole32(1);
 	}

@@ -56,10 +56,10 @@ rsync -a --exclude=.git --filter=':- .gitignore' "$top/" "$work/src/dm-cowsnap-$
 ok "dkms add $module" dkms add "${trees[@]}" -m "$module"
 for kernel in "${kernels[@]}"; do
 	mkdir -p "$work/install/$kernel"
-	ok "build for $kernel" dkms build "${trees[@]}" -m "$module" -k "$kernel"
-	ok "install for $kernel" dkms install "${trees[@]}" -m "$module" -k "$kernel"
-	ok "it is there" installed "$kernel"
+	ok "dkms build for $kernel" dkms build "${trees[@]}" -m "$module" -k "$kernel"
+	ok "dkms install for $kernel" dkms install "${trees[@]}" -m "$module" -k "$kernel"
+	ok "the module for $kernel is installed" installed "$kernel"
 	dkms uninstall "${trees[@]}" -m "$module" -k "$kernel" >/dev/null 2>&1
-	ok "uninstalled, it is gone" not_installed "$kernel"
+	ok "the module for $kernel is gone when uninstalled" not_installed "$kernel"
 done
 ok "dkms remove $module" dkms remove "${trees[@]}" -m "$module" --all

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # cowsnap check, dump, restore and repair do what cowsnap(8) says: on stores of all
-# sizes, whole and damaged, cut off, of somebody else, and in use. No module is needed.
+# sizes, whole and damaged, cut off, of other programs, and in use. No module is needed.
 
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
-count=0
+count=0 about=''
 cleanup=()
 
 finish()
@@ -22,19 +22,25 @@ finish()
 }
 trap finish EXIT
 
+# scenario WORDS: what the points that follow are about; it comes before their names.
+scenario()
+{
+	about=$1
+}
+
 point()
 {
 	local result=$1
 
 	count=$((count + 1))
-	printf '%s %d - %s\n' "$result" "$count" "$2"
+	printf '%s %d - %s\n' "$result" "$count" "${about:+$about: }$2"
 	[[ $result == ok ]] || sed 's/^/# /' "$work/out"
 }
 
 skip()
 {
 	count=$((count + 1))
-	printf 'ok %d - %s # SKIP %s\n' "$count" "$1" "$2"
+	printf 'ok %d - %s # SKIP %s\n' "$count" "${about:+$about: }$1" "$2"
 }
 
 # ends STATUS DESC COMMAND...: passes if COMMAND ends with that status.
@@ -118,7 +124,7 @@ cp -r "$top/tools" "$top/include" "$work/"
 cp -r "$top/tests/fuzz" "$work/tests/"
 make -C "$work/tools" clean >/dev/null
 ok "the tools can be built, without a warning" make -C "$work/tools"
-ok "so can what makes and damages stores" make -C "$work/tests/fuzz" -B mkstore cowmutate
+ok "the programs that make and damage stores can be built" make -C "$work/tests/fuzz" -B mkstore cowmutate
 
 # ---- the checksum ---------------------------------------------------------------
 
@@ -141,12 +147,13 @@ ok "crc32c is that of RFC 3720, its seed that of the format" \
 
 version=$(sed -n 's/^#define COWSNAP_VERSION[[:space:]]*"\(.*\)"/\1/p' "$top/include/dm-cowsnap.h")
 ok "--version is that of the module" test "$(cowsnap --version)" = "cowsnap $version"
-ok "--help" cowsnap --help
+ok "the manual names the version" grep -q "^\.TH COWSNAP 8 .* \"dm-cowsnap $version\"" "$top/tools/cowsnap.8"
+ok "--help is no error" cowsnap --help
 ends 2 "no command is wrong usage" cowsnap
-ends 2 "so is an option of another command" cowsnap check --json "$work/x"
-ends 2 "so is no store" cowsnap check
-ends 2 "a file that is not there" cowsnap check "$work/none"
-says 'none: No such file' "  says so"
+ends 2 "an option of another command is wrong usage" cowsnap check --json "$work/x"
+ends 2 "check without a store is wrong usage" cowsnap check
+ends 2 "a file that is not there cannot be checked" cowsnap check "$work/none"
+says 'none: No such file' "a file that is not there is named"
 missing=$(for word in $(cowsnap --help | grep -oE -- '--[a-z]+(-[a-z]+)?' | sort -u); do
 	grep -qF -- "${word//-/\\-}" "$top/tools/cowsnap.8" || echo "manual: $word"
 	grep -qF -- "$word" "$top/tools/cowsnap.bash-completion" || echo "completion: $word"
@@ -162,17 +169,17 @@ for block in 512 1024 2048 4096; do
 		name="blocks of $block, chunks of $chunk"
 		bytes=$((chunk * 512 * 40 + 1048576))
 		seed=$((seed + 1))
-		ok "$name: a store" mkstore --block "$block" --chunk "$chunk" --seed "$seed" \
+		ok "$name: a store is made" mkstore --block "$block" --chunk "$chunk" --seed "$seed" \
 			--bytes "$bytes" --snapshots $((seed * 5)) --exceptions 30 \
 			--origin $((chunk * 1000 + 1)) "$work/a"
-		ok "$name: is clean" cowsnap check "$work/a"
+		ok "$name: the store is clean" cowsnap check "$work/a"
 		cowsnap dump "$work/a" >"$work/text" && cowsnap dump --json "$work/a" >"$work/json"
 		for form in text json; do
 			truncate -s 0 "$work/b" && truncate -s "$bytes" "$work/b"
-			ok "$name: restored from $form" cowsnap restore -i "$work/$form" \
+			ok "$name: the store is restored from $form" cowsnap restore -i "$work/$form" \
 				--data-from "$work/a" "$work/b"
-			ok "$name: clean" cowsnap check "$work/b"
-			ok "$name: the same" dumps_are_alike "$work/a" "$work/b"
+			ok "$name: the store restored from $form is clean" cowsnap check "$work/b"
+			ok "$name: the store restored from $form has the same dump" dumps_are_alike "$work/a" "$work/b"
 		done
 	done
 done
@@ -191,71 +198,78 @@ table=$(cowsnap dump --json "$work/whole" | jq '[.exceptions[].place] | max')
 ((place && records && table > 520)) || echo "Bail out! the store is not as expected"
 
 whole
-ok "a whole store" cowsnap check "$work/s"
-says ': clean, 30 snapshots, 600 chunks' "  is called clean"
+scenario "a whole store"
+ok "check finds nothing" cowsnap check "$work/s"
+says ': clean, 30 snapshots, 600 chunks' "check calls it clean"
 ok "repair finds nothing to do" cowsnap repair "$work/s"
-ok "  and does nothing" cmp "$work/s" "$work/whole"
-ok "check -q" cowsnap check -q "$work/s"
-ok "  says nothing" test ! -s "$work/out"
+ok "repair does nothing" cmp "$work/s" "$work/whole"
+ok "check -q finds nothing" cowsnap check -q "$work/s"
+ok "check -q says nothing" test ! -s "$work/out"
 
 for copy in A B; do
 	whole
 	[[ $copy == A ]] && at=100 || at=4196
 	smash "$work/s" "$at" 3
-	ends 1 "superblock $copy damaged: found" cowsnap check "$work/s"
-	says "superblock $copy .*run cowsnap repair" "  named, with the remedy"
-	ends 1 "  repair -n says what it would do" cowsnap repair -n "$work/s"
-	says "superblock $copy: written anew" "  namely this"
-	ends 1 "  and has not done it" cowsnap check "$work/s"
-	ends 1 "  repaired" cowsnap repair "$work/s"
-	ok "  clean" cowsnap check "$work/s"
-	ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+	scenario "superblock $copy damaged"
+	ends 1 "check finds it" cowsnap check "$work/s"
+	says "superblock $copy .*run cowsnap repair" "check names it, with the remedy"
+	ends 1 "repair -n finds it" cowsnap repair -n "$work/s"
+	says "superblock $copy: written anew" "repair -n says what it would do"
+	ends 1 "repair -n has not done it" cowsnap check "$work/s"
+	ends 1 "repair mends it" cowsnap repair "$work/s"
+	ok "the store is clean then" cowsnap check "$work/s"
+	ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 done
 whole
 smash "$work/s" 100 3
 smash "$work/s" 420 20
 smash "$work/s" 4296 3
 smash "$work/s" 4360
-ends 1 "both superblocks damaged, not in the same place: found" cowsnap check "$work/s"
-says 'superblock A .*wrong magic or checksum' "  named"
-ends 1 "  repaired" cowsnap repair "$work/s"
-ok "  clean" cowsnap check "$work/s"
-ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+scenario "both superblocks damaged, not in the same place"
+ends 1 "check finds it" cowsnap check "$work/s"
+says 'superblock A .*wrong magic or checksum' "check names one"
+ends 1 "repair mends it" cowsnap repair "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 smash "$work/s" 100 3
 smash "$work/s" 4196 3
-ends 2 "both superblocks damaged: repair cannot" cowsnap repair "$work/s"
-says 'cowsnap restore' "  and says what can"
+scenario "both superblocks damaged"
+ends 2 "repair cannot mend it" cowsnap repair "$work/s"
+says 'cowsnap restore' "repair says what can"
 cowsnap dump "$work/whole" >"$work/text"
-ok "  a dump does" cowsnap restore -i "$work/text" "$work/s"
-ok "  clean" cowsnap check "$work/s"
+ok "restoring a dump mends it" cowsnap restore -i "$work/text" "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
 
 whole
 flip "$work/s" 600
-ends 1 "one bit of a table: found" cowsnap check "$work/s"
-says 'table block 0 .*one bit is wrong' "  as such"
-ends 1 "  repaired" cowsnap repair "$work/s"
-ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
-ok "  clean" cowsnap check "$work/s"
+scenario "one bit of a table"
+ends 1 "check finds it" cowsnap check "$work/s"
+says 'table block 0 .*one bit is wrong' "check says that it is one bit"
+ends 1 "repair mends it" cowsnap repair "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+ok "the store is clean then" cowsnap check "$work/s"
 
 for bytes in 100 4196 "100 4196" 50; do
 	whole
 	for byte in $bytes; do
 		flip "$work/s" "$byte"
 	done
-	ends 1 "one bit of a superblock (byte $bytes): found" cowsnap check "$work/s"
-	says 'superblock [AB] .*one bit is wrong' "  as such"
-	ends 1 "  repaired" cowsnap repair "$work/s"
-	ok "  clean" cowsnap check "$work/s"
-	ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+	scenario "one bit of a superblock (byte $bytes)"
+	ends 1 "check finds it" cowsnap check "$work/s"
+	says 'superblock [AB] .*one bit is wrong' "check says that it is one bit"
+	ends 1 "repair mends it" cowsnap repair "$work/s"
+	ok "the store is clean then" cowsnap check "$work/s"
+	ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 done
 
 whole
 flip "$work/s" $((records * 8192 + 100))
-ends 1 "one bit of a block of records: found" cowsnap check "$work/s"
-says 'block 0 of records chunk 0 .*one bit is wrong' "  as such"
-ends 1 "  repaired" cowsnap repair "$work/s"
-ok "  clean" cowsnap check "$work/s"
-ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+scenario "one bit of a block of records"
+ends 1 "check finds it" cowsnap check "$work/s"
+says 'block 0 of records chunk 0 .*one bit is wrong' "check says that it is one bit"
+ends 1 "repair mends it" cowsnap repair "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 
 # An older store, with larger blocks, has left its second superblock.
 mkstore --block 512 --chunk 8 --plain --seed 21 "$work/s"
@@ -264,167 +278,182 @@ mkstore --block 4096 --chunk 8 --plain --seed 22 "$work/older"
 dd if="$work/older" of="$work/s" bs=512 skip=8 seek=8 count=1 conv=notrunc status=none
 smash "$work/s" 100
 cowsnap dump "$work/s" 2>/dev/null | grep uuid >"$work/after"
-ok "without superblock A no older store's B counts" cmp "$work/before" "$work/after"
+scenario "superblock A damaged, B of an older store"
+ok "the older store's superblock does not count" cmp "$work/before" "$work/after"
 
 whole
 smash "$work/s" 600
-ends 1 "a table block: found" cowsnap check "$work/s"
-says 'table block 0 \(sector 0\): wrong checksum.*invalid' "  named, with the remedy"
-ends 1 "  dump gives what is valid" cowsnap dump "$work/s"
+scenario "a table block damaged"
+ends 1 "check finds it" cowsnap check "$work/s"
+says 'table block 0 \(sector 0\): wrong checksum.*invalid' "check names it, with the remedy"
+ends 1 "dump gives what is valid" cowsnap dump "$work/s"
 cowsnap dump "$work/s" >"$work/partial" 2>/dev/null
-ok "  and says that it is not all" grep -q '^lost_epoch [1-9]' "$work/partial"
-ends 1 "  repaired" cowsnap repair "$work/s"
-says 'snapshot 29 becomes invalid' "  the snapshots are given up"
-ok "  clean" cowsnap check -v "$work/s"
-says 'clean, 0 snapshots' "  none is alive"
+ok "the dump says that it is not all" grep -q '^lost_epoch [1-9]' "$work/partial"
+ends 1 "repair mends it" cowsnap repair "$work/s"
+says 'snapshot 29 becomes invalid' "repair gives the snapshots up"
+ok "the store is clean then" cowsnap check -v "$work/s"
+says 'clean, 0 snapshots' "no snapshot is alive"
 truncate -s 0 "$work/b" && truncate -s $((16 << 20)) "$work/b"
-ends 1 "  restore from such a dump" cowsnap restore -i "$work/partial" "$work/b"
-says 'snapshot 7 becomes invalid' "  gives them up as well"
+ends 1 "a dump of what is left can be restored" cowsnap restore -i "$work/partial" "$work/b"
+says 'snapshot 7 becomes invalid' "restoring that dump gives the snapshots up as well"
 
 whole
 smash "$work/s" $((place * 8192 + 5000)) 1
-ends 1 "data: found" cowsnap check "$work/s"
-says "copied chunk [0-9]+ of snapshots .*sector $((place * 16))" "  named, with its snapshots"
-ok "  not with --no-data" cowsnap check --no-data "$work/s"
-ends 2 "  repair cannot make it whole" cowsnap repair "$work/s"
-says 'reads of it fail' "  and says so"
-ends 1 "  --invalidate gives the snapshots up" cowsnap repair --invalidate "$work/s"
-ok "  clean" cowsnap check -v "$work/s"
-says 'clean, ([1-9]|1[0-9]|2[0-9]) snapshots' "  the others live on"
+scenario "data of one chunk damaged"
+ends 1 "check finds it" cowsnap check "$work/s"
+says "copied chunk [0-9]+ of snapshots .*sector $((place * 16))" "check names the chunk, with its snapshots"
+ok "check --no-data does not find it" cowsnap check --no-data "$work/s"
+ends 2 "repair cannot make it whole" cowsnap repair "$work/s"
+says 'reads of it fail' "repair says that reads of it fail"
+ends 1 "repair --invalidate gives its snapshots up" cowsnap repair --invalidate "$work/s"
+ok "the store is clean then" cowsnap check -v "$work/s"
+says 'clean, ([1-9]|1[0-9]|2[0-9]) snapshots' "other snapshots live on"
 
 whole
 for ((i = 0; i < 30; i++)); do
 	smash "$work/s" $(((place + 20 + i) * 8192 + 5000)) 1
 done
-ends 1 "much data: found" cowsnap check "$work/s"
-says '30 problems' "  all of it"
-says 'and 20 more damaged chunks' "  not with a line each"
-ok "  only the first ten have one" test "$(grep -c 'wrong checksum' "$work/out")" = 10
+scenario "data of 30 chunks damaged"
+ends 1 "check finds it" cowsnap check "$work/s"
+says '30 problems' "check counts all of it"
+says 'and 20 more damaged chunks' "check sums up the last twenty"
+ok "check has lines for the first ten only" test "$(grep -c 'wrong checksum' "$work/out")" = 10
 
 whole
 smash "$work/s" $((records * 8192 + 100))
-ends 1 "records: found" cowsnap check "$work/s"
-says 'block 0 of records chunk 0' "  named"
-ends 1 "  repaired" cowsnap repair "$work/s"
-ok "  clean" cowsnap check "$work/s"
-says 'clean, 8 snapshots' "  those of the superblock live on"
+scenario "records damaged"
+ends 1 "check finds it" cowsnap check "$work/s"
+says 'block 0 of records chunk 0' "check names the block"
+ends 1 "repair mends it" cowsnap repair "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
+says 'clean, 8 snapshots' "the snapshots recorded in the superblock live on"
 
 # The slot of the records is in the block that is lost.
 whole
 cowsnap dump "$work/whole" | grep -c '^snapshot' >"$work/before"
 smash "$work/s" 600
 cowsnap repair "$work/s" >/dev/null
-ok "records whose slot is lost are found again" \
+scenario "the slot of the records lost"
+ok "repair finds the records again" \
 	test "$(cowsnap dump "$work/s" | grep -c '^snapshot')" = "$(<"$work/before")"
 
 # ---- cut off -------------------------------------------------------------------------
 
 whole
 truncate -s $((table * 8192)) "$work/s"
-ends 1 "a store cut off: found" cowsnap check "$work/s"
-says 'beyond the device; make it as long' "  named, with the remedy"
-ends 1 "  repaired" cowsnap repair "$work/s"
-ok "  clean" cowsnap check "$work/s"
+scenario "a store cut off"
+ends 1 "check finds it" cowsnap check "$work/s"
+says 'beyond the device; make it as long' "check names it, with the remedy"
+ends 1 "repair mends it" cowsnap repair "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
 truncate -s 5000 "$work/s"
-ends 2 "cut off in its first chunks" cowsnap check "$work/s"
-says 'too short' "  it is no store any more"
+scenario "a store cut off in its first chunks"
+ends 2 "check finds no store" cowsnap check "$work/s"
+says 'too short' "check says that it is too short"
 
 # ---- unfinished ------------------------------------------------------------------------
 
 mkstore --unfinished --seed 4 "$work/u"
 cp "$work/u" "$work/u2"
-ok "a commit that did not end is no damage" cowsnap check "$work/u"
-says 'a commit had not ended; [0-9]+ slots' "  but mentioned"
-ok "  nothing to repair" cowsnap repair "$work/u"
-ok "  nothing done" cmp "$work/u" "$work/u2"
+scenario "a commit that did not end"
+ok "check finds no damage" cowsnap check "$work/u"
+says 'a commit had not ended; [0-9]+ slots' "check mentions it"
+ok "repair finds nothing to do" cowsnap repair "$work/u"
+ok "repair does nothing" cmp "$work/u" "$work/u2"
 
 truncate -s 0 "$work/b" && truncate -s 4M "$work/b"
 cowsnap dump "$work/u" >"$work/udump"
-ok "  a dump of it can be restored" cowsnap restore -i "$work/udump" --data-from "$work/u" "$work/b"
-ok "    with what is in doubt" cowsnap check "$work/b"
-says 'a commit had not ended; [0-9]+ slots' "    as it was"
-ok "    the same" dumps_are_alike "$work/u" "$work/b"
+ok "a dump of it can be restored" cowsnap restore -i "$work/udump" --data-from "$work/u" "$work/b"
+ok "the restored store is clean" cowsnap check "$work/b"
+says 'a commit had not ended; [0-9]+ slots' "check of the restored store mentions it"
+ok "the restored store has the same dump" dumps_are_alike "$work/u" "$work/b"
 flip "$work/u" 100
-ends 1 "  repair of something else" cowsnap repair "$work/u"
-ok "    leaves it in doubt" dumps_are_alike "$work/u" "$work/u2"
+ends 1 "repair mends something else" cowsnap repair "$work/u"
+ok "repair leaves the commit in doubt" dumps_are_alike "$work/u" "$work/u2"
 
 # ---- a dump that is older than the store ---------------------------------------------------
 
 whole
 cowsnap dump "$work/s" >"$work/olddump"
-ok "a dump of the store as it is" cowsnap restore -i "$work/olddump" "$work/s"
-ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
-ok "  once more, as after an interruption" cowsnap restore -i "$work/olddump" "$work/s"
-ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+scenario "a dump of the store as it is"
+ok "it is restored" cowsnap restore -i "$work/olddump" "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+ok "it is restored once more, as after an interruption" cowsnap restore -i "$work/olddump" "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 # Whatever is written to a store numbers its superblocks anew.
 flip "$work/s" 100
 cowsnap repair "$work/s" >/dev/null
 cp --sparse=always "$work/s" "$work/newer"
-ends 1 "a dump older than its target" cowsnap restore -i "$work/olddump" "$work/s"
-says 'snapshot 7 becomes invalid: the store is newer than the dump' "  makes the snapshots invalid"
-ok "  clean" cowsnap check "$work/s"
-says 'clean, 0 snapshots' "  none is alive"
+scenario "a dump older than its target"
+ends 1 "restore changes more than the dump says" cowsnap restore -i "$work/olddump" "$work/s"
+says 'snapshot 7 becomes invalid: the store is newer than the dump' "restore makes the snapshots invalid, and says why"
+ok "the store is clean then" cowsnap check "$work/s"
+says 'clean, 0 snapshots' "no snapshot is alive"
 cp --sparse=always "$work/newer" "$work/s"
-ok "  not with --force" cowsnap restore -f -i "$work/olddump" "$work/s"
-ok "  nothing is lost" dumps_are_alike "$work/s" "$work/whole"
+ok "restore --force takes the dump as it is" cowsnap restore -f -i "$work/olddump" "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 truncate -s 0 "$work/b" && truncate -s $((16 << 20)) "$work/b"
-ends 1 "so does data from a newer store" cowsnap restore -i "$work/olddump" \
+scenario "data from a store newer than the dump"
+ends 1 "restore changes more than the dump says" cowsnap restore -i "$work/olddump" \
 	--data-from "$work/newer" "$work/b"
-says 'snapshot 7 becomes invalid: the store is newer than the dump' "  which it says"
+says 'snapshot 7 becomes invalid: the store is newer than the dump' "restore makes the snapshots invalid, and says why"
 # No superblock is left, but the tables have later numbers than the dump.
 sed -i -E 's/^sequence .*/sequence 3/' "$work/olddump"
 cp --sparse=always "$work/newer" "$work/s"
 smash "$work/s" 0 512
 smash "$work/s" 4096 512
-ends 1 "so do tables alone" cowsnap restore -i "$work/olddump" "$work/s"
-says 'snapshot 7 becomes invalid: the store is newer than the dump' "  which it says"
+scenario "a dump older than its target, which has no superblock left"
+ends 1 "restore changes more than the dump says" cowsnap restore -i "$work/olddump" "$work/s"
+says 'snapshot 7 becomes invalid: the store is newer than the dump' "restore makes the snapshots invalid, and says why"
 rm -f "$work/newer"
 
-# ---- somebody else's ---------------------------------------------------------------------
+# ---- what is no store ----------------------------------------------------------------------
 
 truncate -s 4M "$work/f"
+scenario "what is no store"
 ends 2 "zeros are no store" cowsnap check "$work/f"
-says 'no store yet' "  yet"
+says 'no store yet' "zeros are no store yet, and check says so"
 truncate -s 700 "$work/f2"
 ends 2 "a file of 700 bytes is no store" cowsnap check "$work/f2"
-says 'no store of dm-cowsnap: it has 512 bytes, too few' "  says so"
+says 'no store of dm-cowsnap: it has 512 bytes, too few' "a file of 700 bytes has too few, and check says so"
 yes 'no store' | head -c 100000 >"$work/f2"
 ends 2 "text is no store" cowsnap check "$work/f2"
-says 'no store of dm-cowsnap$' "  says so"
+says 'no store of dm-cowsnap$' "text is no store, and check says so"
 printf 'SnAp\1\0\0\0\1\0\0\0\10\0\0\0' | dd of="$work/f" conv=notrunc status=none
 for command in "check" "repair" "dump" "restore -i $work/text"; do
 	# shellcheck disable=SC2086  # several words
-	ends 2 "$command: not on a COW device of dm-snapshot" cowsnap $command "$work/f"
-	says 'dm-snapshot' "  which it names"
+	ends 2 "${command%% *} refuses a COW device of dm-snapshot" cowsnap $command "$work/f"
+	says 'dm-snapshot' "${command%% *} names dm-snapshot"
 done
 if command -v mkfs.ext4 >/dev/null; then
 	rm "$work/f"
 	truncate -s 4M "$work/f" && mkfs.ext4 -q "$work/f"
 	cp "$work/f" "$work/f2"
-	ends 2 "check: a filesystem is no store" cowsnap check "$work/f"
-	says 'no store of dm-cowsnap, it holds ext4' "  which it names"
-	ends 2 "restore: not over a filesystem" cowsnap restore -i "$work/text" "$work/f"
-	says 'holds ext4' "  which it names"
-	ok "  it is as it was" cmp "$work/f" "$work/f2"
+	ends 2 "a filesystem is no store" cowsnap check "$work/f"
+	says 'no store of dm-cowsnap, it holds ext4' "check names the filesystem"
+	ends 2 "restore does not write over a filesystem" cowsnap restore -i "$work/text" "$work/f"
+	says 'holds ext4' "restore names the filesystem"
+	ok "the filesystem is as it was" cmp "$work/f" "$work/f2"
 else
-	skip "restore: not over a filesystem" "no mkfs.ext4"
+	skip "restore does not write over a filesystem" "no mkfs.ext4"
 fi
 mkstore --seed 9 "$work/other"
-ends 2 "restore: not over another store" cowsnap restore -i "$work/text" "$work/other"
-says '-f overwrites' "  unless told to"
+ends 2 "restore does not write over another store" cowsnap restore -i "$work/text" "$work/other"
+says '-f overwrites' "restore says which option overwrites another store"
 
 # ---- dumps that cannot be ------------------------------------------------------------------
 
-# refused DESC SED-SCRIPT: the dump, changed so, is refused, and nothing is written.
+# refused DESC SED_SCRIPT REASON: the dump, changed so, is refused, and nothing is written.
 refused()
 {
 	local why=$3
 
+	scenario "a dump $1"
 	whole
 	sed -E "$2" "$work/text" >"$work/bad"
-	ends 2 "a dump $1: refused" cowsnap restore -i "$work/bad" "$work/s"
-	says "$why" "  for that reason"
-	ok "  nothing is written" cmp "$work/s" "$work/whole"
+	ends 2 "it is refused" cowsnap restore -i "$work/bad" "$work/s"
+	says "$why" "the reason is given"
+	ok "nothing is written" cmp "$work/s" "$work/whole"
 }
 
 refused "with a place in a table" '0,/ place [0-9]+ /s// place 0 /' 'place 0 is none'
@@ -437,25 +466,27 @@ refused "with a run that is too long" '0,/ count [0-9]+ /s// count 4000000000 /'
 refused "with a crc that is none" '0,/ crc .{4}/s// crc xxxx/' 'digits'
 refused "with a number twice" 's/^snapshot id 1 /snapshot id 2 /' 'snapshot 2'
 refused "with sizes that cannot be" 's/^block_bytes .*/block_bytes 700/' 'cannot be'
-refused "with a word nobody knows" 's/^throttle/thrott1e/' 'thrott1e is unknown'
+refused "with an unknown word" 's/^throttle/thrott1e/' 'thrott1e is unknown'
 refused "of another version" 's/^cowsnap-dump 1/cowsnap-dump 2/' 'version 2'
+scenario "dumps in JSON"
 for bytes in 1 20 500 2000; do
 	head -c "$bytes" "$work/json" >"$work/bad"
-	ends 2 "JSON cut off after $bytes bytes: refused" cowsnap restore -i "$work/bad" "$work/s"
+	ends 2 "one cut off after $bytes bytes is refused" cowsnap restore -i "$work/bad" "$work/s"
 done
 sed 's/"copied"/["copied"]/' "$work/json" >"$work/bad"
-ends 2 "JSON of another shape: refused" cowsnap restore -i "$work/bad" "$work/s"
-says 'not JSON of a dump' "  for that reason"
-ok "a dump from standard input" sh -c "$work/tools/cowsnap dump --json $work/whole |
+ends 2 "one of another shape is refused" cowsnap restore -i "$work/bad" "$work/s"
+says 'not JSON of a dump' "the shape is the reason given"
+ok "one is restored from standard input" sh -c "$work/tools/cowsnap dump --json $work/whole |
 	$work/tools/cowsnap restore -i - $work/s"
-ok "  the same" dumps_are_alike "$work/s" "$work/whole"
+ok "the store restored from standard input has the same dump" dumps_are_alike "$work/s" "$work/whole"
 
 sed 's/^origin_sectors .*/origin_sectors 35184372088832/' "$work/text" >"$work/wide"
 truncate -s 0 "$work/b" && truncate -s $((16 << 20)) "$work/b"
-ok "a dump of an origin with more than 2^36 chunks" cowsnap restore -i "$work/wide" \
+scenario "a dump of an origin with more than 2^36 chunks"
+ok "it is restored" cowsnap restore -i "$work/wide" \
 	--data-from "$work/whole" "$work/b"
-ok "  clean" cowsnap check "$work/b"
-says 'clean, 30 snapshots, 600 chunks' "  nothing is lost"
+ok "the store is clean then" cowsnap check "$work/b"
+says 'clean, 30 snapshots, 600 chunks' "nothing is lost"
 
 # ---- in use ---------------------------------------------------------------------------------
 
@@ -474,33 +505,36 @@ int main(int argc, char **argv)
 END
 cc -o "$work/hold" "$work/hold.c" 2>/dev/null
 
+scenario "in use"
 whole
 loop=$(losetup --find --show "$work/s" 2>/dev/null)
 if [[ $loop ]]; then
 	cleanup+=("losetup --detach $loop")
-	ok "a block device" cowsnap check "$loop"
-	ends 2 "repair: not the file behind a loop device" cowsnap repair "$work/s"
-	says "it is behind $loop" "  which it names"
+	ok "check of a block device finds nothing" cowsnap check "$loop"
+	ends 2 "repair refuses the file behind a loop device" cowsnap repair "$work/s"
+	says "it is behind $loop" "repair names the loop device"
 	exec {held}< <(exec "$work/hold" "$loop")
 	cleanup+=("kill $!")
 	read -r -t 10 -u "$held"
-	ends 2 "a block device in use" cowsnap check "$loop"
-	says 'in use' "  says so"
-	ends 2 "the file behind it" cowsnap check "$work/s"
-	says "in use through $loop" "  says so"
-	ends 2 "repair of it" cowsnap repair "$loop"
+	ends 2 "check refuses a block device in use" cowsnap check "$loop"
+	says 'in use' "check says that the block device is in use"
+	ends 2 "check refuses the file behind a device in use" cowsnap check "$work/s"
+	says "in use through $loop" "check names the device that is in use"
+	ends 2 "repair refuses a block device in use" cowsnap repair "$loop"
 else
-	skip "a block device" "no loop devices"
+	skip "check of a block device finds nothing" "no loop devices"
 fi
 
 # ---- a large one, and many small damages ---------------------------------------------------
 
-ok "200000 exceptions" mkstore --plain --block 512 --chunk 1 --origin 400000 \
+scenario "200000 exceptions"
+ok "a store is made" mkstore --plain --block 512 --chunk 1 --origin 400000 \
 	--exceptions 200000 --bytes $((120 << 20)) "$work/large"
-ok "  are checked within 20 s" timeout 20 "$work/tools/cowsnap" check "$work/large"
-says 'clean, 3 snapshots, 200000 chunks' "  all of them"
+ok "the store is checked within 20 s" timeout 20 "$work/tools/cowsnap" check "$work/large"
+says 'clean, 3 snapshots, 200000 chunks' "check counts all of them"
 rm -f "$work/large"
 
+scenario "60 damaged stores"
 sound=1
 : >"$work/out"
 for seed in {1..60}; do
@@ -516,8 +550,8 @@ for seed in {1..60}; do
 	done
 done
 if ((sound)); then
-	point ok "60 damaged stores: always a status, and a word"
+	point ok "each command has a status, and a word"
 else
-	point 'not ok' "60 damaged stores: always a status, and a word"
+	point 'not ok' "each command has a status, and a word"
 fi
 printf '1..%d\n' "$count"

@@ -4,7 +4,7 @@
 # What the tests of the segment type "cowsnap" share. The patched lvm2 (see
 # tools/lvm2/build) stands in a directory that the machine gets as a share; its files
 # are put over the stock ones in a mount namespace of the test's own, so that
-# nobody else meets them. The stock lvm2 stays at hand as "stock".
+# no other process meets them. The stock lvm2 stays at hand as "stock".
 
 LVM2_TREE=${LVM2_TREE:-/run/cowsnap/lvm2}
 if [[ -z ${COWSNAP_LVM_NAMESPACE-} && -d $LVM2_TREE ]]; then

@@ -32,7 +32,7 @@ whole()
 {
 	is "$(target "${1/\//-}")" linear "$3: the origin is a plain LV"
 	put "/dev/$1" "$2" 0 4096
-	ok "$3: and in use" same "/dev/$1" "$2"
+	ok "$3: the origin can be written" same "/dev/$1" "$2"
 }
 
 mkvg vg 96M 2
@@ -64,18 +64,19 @@ refused 'requires size|size or extents|Incorrect|No command' "no size" \
 	lvcreate --type cowsnap -s -n t vg/lv
 refused 'not of vg/other' "the store of another origin's snapshot" \
 	lvcreate --type cowsnap -s -n t --store vg/s vg/other
-ok "the snapshot is as it was" same /dev/vg/s "$TEST_TMP/now"
+ok "the snapshot is as it was after what was refused" same /dev/vg/s "$TEST_TMP/now"
 
 # ---- a full store
 
 put_letter /dev/vg/lv F 0 $((14 * MIB)) $MIB
 image /dev/vg/lv "$TEST_TMP/now"
-like "$(lv lv_attr vg/s)" '^swi-I-s' "a full one is shown as invalid"
-not_ok "and not merged" lvconvert --merge vg/s
-ok "one can be made in its store" lvcreate -qq --type cowsnap -s -n t --store s vg/lv
-like "$(lv lv_attr vg/t)" '^swi-a-s' "which is not full for that"
-ok "and is right" same /dev/vg/t "$TEST_TMP/now"
-ok "both are removed" lvremove -qq -y vg/s vg/t
+like "$(lv lv_attr vg/s)" '^swi-I-s' "a full snapshot is shown as invalid"
+not_ok "a full snapshot is not merged" lvconvert --merge vg/s
+ok "a snapshot can be made in the store of a full one" \
+	lvcreate -qq --type cowsnap -s -n t --store s vg/lv
+like "$(lv lv_attr vg/t)" '^swi-a-s' "the new snapshot in that store is valid"
+ok "the new snapshot in that store is right" same /dev/vg/t "$TEST_TMP/now"
+ok "the full snapshot and the new one are removed" lvremove -qq -y vg/s vg/t
 
 write_for_ever()
 {
@@ -86,17 +87,19 @@ write_for_ever()
 
 write_for_ever &
 writer=$!
-ok "a store that is full before lvcreate has ended" lvcreate -qq --type cowsnap -s -L 4M -n s vg/lv
-ok "makes an invalid snapshot" wait_for 60 bash -c 'lvs --noheadings -o lv_attr vg/s | grep -q swi-I'
+ok "lvcreate succeeds although the store is full before it has ended" \
+	lvcreate -qq --type cowsnap -s -L 4M -n s vg/lv
+ok "a store full before lvcreate has ended makes an invalid snapshot" \
+	wait_for 60 bash -c 'lvs --noheadings -o lv_attr vg/s | grep -q swi-I'
 kill "$writer"
 wait "$writer" 2>/dev/null
-ok "which is removed" lvremove -qq -y vg/s
+ok "the snapshot that was full at once is removed" lvremove -qq -y vg/s
 image /dev/vg/lv "$TEST_TMP/now"
-whole vg/lv "$TEST_TMP/now" "after that"
+whole vg/lv "$TEST_TMP/now" "a store full at once"
 
 # ---- what fails when all is made already is taken back
 
-# Somebody else's device has the name that the store's is to have.
+# Another device has the name that the store's is to have.
 dmsetup create vg-t-cow --notable
 refused 'is not made|Aborting' "a device's name in use" \
 	lvcreate --type cowsnap -s -L 8M -n t vg/lv "${PVS[1]}"
@@ -107,9 +110,12 @@ dmsetup create vg-t --notable
 refused 'is not made|Aborting' "a device's name in use, store shared" \
 	lvcreate --type cowsnap -s -n t --store s vg/lv
 dmsetup remove vg-t
-is "$(dmsetup status vg-lv | grep -o 'snapshots [0-9]*')" "snapshots 1" "the store keeps nothing for it"
-ok "the other is right" same /dev/vg/s "$TEST_TMP/now"
-ok "with the name free it is made" lvcreate -qq --type cowsnap -s -n t --store s vg/lv
+is "$(dmsetup status vg-lv | grep -o 'snapshots [0-9]*')" "snapshots 1" \
+	"a device's name in use, store shared: the store keeps no snapshot"
+ok "a device's name in use, store shared: the other snapshot is right" \
+	same /dev/vg/s "$TEST_TMP/now"
+ok "a device's name free again: the snapshot is made" \
+	lvcreate -qq --type cowsnap -s -n t --store s vg/lv
 lvremove -qq -y vg/s vg/t
 
 # A disk that takes the zeroes that LVM writes first, and then nothing more: of the two
@@ -140,24 +146,25 @@ without_disk()
 without_disk
 not_ok "without the store's disk the origin is not activated" lvchange -ay vg/lv
 diag <"$TEST_TMP/out"
-is "$(target vg-lv)" "" "and not bare"
+is "$(target vg-lv)" "" "without the store's disk the origin is not bare either"
 dmsetup ls | grep vg- | diag
 cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
-ok "with it it is" lvchange -qq -ay vg/lv
-ok "and the snapshot right" same /dev/vg/s "$TEST_TMP/now"
+ok "with the store's disk the origin is activated" lvchange -qq -ay vg/lv
+ok "with the store's disk the snapshot is right" same /dev/vg/s "$TEST_TMP/now"
 lvcreate -qq --type cowsnap -s -n s2 --store s vg/lv
 lvcreate -qq --type cowsnap -s -n s3 --store s vg/lv
 lvremove -qq -y vg/s
-is "$(lvs -a --noheadings -o name vg | tr -d ' ' | sort | tr '\n' ' ')" "[s_cstore0] lv other s2 s3 " "a store is bare"
+is "$(lvs -a --noheadings -o name vg | tr -d ' ' | sort | tr '\n' ' ')" "[s_cstore0] lv other s2 s3 " \
+	"a store stays, hidden, without its own snapshot"
 vgchange -qq -an vg
 without_disk
-ok "without its disk one in it is removed" lvremove -qq -y vg/s2
-ok "without its disk for ever, the group goes on" vgreduce -qq --removemissing --force vg
+ok "a snapshot in a store whose disk is missing is removed" lvremove -qq -y vg/s2
+ok "a disk missing for ever is taken out of the group" vgreduce -qq --removemissing --force vg
 is "$(lvs -a --noheadings -o name vg | tr -d ' ' | sort | tr '\n' ' ')" "lv other " \
-	"with the bare store gone, and the snapshots in it"
-is "$(dmsetup ls | grep -c '^vg-')" 0 "and no device left"
-ok "and the origin" lvchange -qq -ay vg/lv
-whole vg/lv "$TEST_TMP/now" "without that store"
+	"the hidden store on the missing disk is gone, with its snapshots"
+is "$(dmsetup ls | grep -c '^vg-')" 0 "no device is left of the missing store"
+ok "the origin is activated without the missing store" lvchange -qq -ay vg/lv
+whole vg/lv "$TEST_TMP/now" "without the missing store"
 cp "$TEST_TMP/conf" "$LVM_SYSTEM_DIR/lvm.conf"
 dd if=/dev/zero of="${PVS[1]}" bs=1M count=1 status=none
 
@@ -178,4 +185,4 @@ refused 'version 0\.1\.0, and 0\.2\.0 is needed' "the module of another version"
 	lvcreate --type cowsnap -s -L 8M -n t vg/lv
 rmmod dm_cowsnap
 insmod "$COWSNAP_KO"
-ok "with the module it is made" lvcreate -qq --type cowsnap -s -L 8M -n t vg/lv
+ok "with the right module the snapshot is made" lvcreate -qq --type cowsnap -s -L 8M -n t vg/lv

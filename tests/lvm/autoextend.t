@@ -25,7 +25,7 @@ cp "$TEST_TMP/lv" "$TEST_TMP/old"
 # It goes by itself only when nothing is watched.
 at_exit stop_dmeventd
 ok "a snapshot of 4 MiB is made" lvcreate -q -s -L 4M -n s vg/lv "$pv2"
-is "$(column vg/s seg_monitor)" monitored "and watched"
+is "$(column vg/s seg_monitor)" monitored "the snapshot is monitored"
 put /dev/vg/lv "$TEST_TMP/lv" 0 $((5 * MIB / 2))
 
 larger()
@@ -33,13 +33,13 @@ larger()
 	(($(column vg/s lv_size --units k | cut -d. -f1) > $1))
 }
 
-ok "half full, it is extended" wait_for 60 larger 4096
+ok "the snapshot is extended when it is half full" wait_for 60 larger 4096
 put /dev/vg/lv "$TEST_TMP/lv" $((8 * MIB)) $((2 * MIB))
-ok "and once more" wait_for 60 larger 8192
+ok "the snapshot is extended once more" wait_for 60 larger 8192
 put /dev/vg/lv "$TEST_TMP/lv" $((16 * MIB)) $((5 * MIB))
-ok "it holds more than it was made for" same /dev/vg/s "$TEST_TMP/old"
-ok "a second one is made" lvcreate -q -s -l 16 -n late vg/lv "$pv2"
+ok "the snapshot holds more than it was made for" same /dev/vg/s "$TEST_TMP/old"
+ok "a second snapshot is made" lvcreate -q -s -l 16 -n late vg/lv "$pv2"
 put /dev/vg/lv "$TEST_TMP/lv" 0 $((6 * MIB))
-is "$(line vg/late)" Invalid "filled at once, it is invalid"
-ok "the first is right" same /dev/vg/s "$TEST_TMP/old"
-ok "both are removed" lvremove -q -ff vg/lv
+is "$(line vg/late)" Invalid "a snapshot that is filled at once is Invalid"
+ok "the first snapshot is right" same /dev/vg/s "$TEST_TMP/old"
+ok "both snapshots are removed with the origin" lvremove -q -ff vg/lv

@@ -18,7 +18,7 @@ chown postgres "$TEST_TMP/pg"
 
 plan 24
 
-# pg PROGRAM [ARG...]: it runs for nobody but its own user.
+# pg PROGRAM [ARG...]: as its own user; it refuses to run as root.
 pg()
 {
 	runuser -u postgres -- "$PG/$1" "${@:2}"
@@ -93,28 +93,29 @@ database_is_kept()
 
 	dir=$(mkmount /dev/vg/lv ext4)
 	chown postgres "$dir"
-	ok "a database" pg initdb -k -N --wal-segsize=1 -A trust --no-locale -D "$dir/data"
-	ok "is served" start "$dir" 5001
-	ok "gets its tables" pg pgbench -h "$TEST_TMP/pg" -p 5001 -i -q postgres
+	ok "a database is made" pg initdb -k -N --wal-segsize=1 -A trust --no-locale -D "$dir/data"
+	ok "the database is served" start "$dir" 5001
+	ok "the database gets its tables" pg pgbench -h "$TEST_TMP/pg" -p 5001 -i -q postgres
 	sql 5001 'create table marks (name text)'
 	pg pgbench -h "$TEST_TMP/pg" -p 5001 -n -c 4 -T 3600 postgres >"$TEST_TMP/load" 2>&1 &
 	load=$!
-	ok "and a load" busy
+	ok "the database gets a load" busy
 
 	sql 5001 "insert into marks values ('1')"
-	ok "a snapshot under load" snapshot s1
+	ok "a snapshot is made under load" snapshot s1
 	sql 5001 "insert into marks values ('2')"
-	ok "the load goes on" busy
+	ok "the load goes on after the snapshot" busy
 
 	copy=$(domount /dev/vg/s1)
 	rm "$copy/data/postmaster.pid"
 	ok "a second server starts on the snapshot" start "$copy" 5002
-	like "$(<"$TEST_TMP/pg/5002")" 'automatic recovery in progress.*redo done' "it had to recover"
+	like "$(<"$TEST_TMP/pg/5002")" 'automatic recovery in progress.*redo done' \
+		"the second server had to recover"
 	is "$(marks 5002)" "1 " "all from before the snapshot is there, and nothing later"
 	sound 5002 "$copy" "the snapshot"
 	umount "$copy"
 
-	ok "another snapshot under load" snapshot s2
+	ok "another snapshot is made under load" snapshot s2
 	sql 5001 "insert into marks values ('3')"
 	busy
 	kill "$load"
@@ -125,9 +126,11 @@ database_is_kept()
 	mount /dev/vg/lv "$dir"
 	rm "$dir/data/postmaster.pid"
 	: >"$TEST_TMP/pg/5001"
-	ok "the server starts" start "$dir" 5001
-	like "$(<"$TEST_TMP/pg/5001")" 'automatic recovery in progress.*redo done' "it had to recover"
-	is "$(marks 5001)" "1 2 " "all from before is there, and nothing later"
+	ok "rolled back: the server starts" start "$dir" 5001
+	like "$(<"$TEST_TMP/pg/5001")" 'automatic recovery in progress.*redo done' \
+		"rolled back: the server had to recover"
+	is "$(marks 5001)" "1 2 " \
+		"rolled back: all from before the snapshot is there, and nothing later"
 	sound 5001 "$dir" "rolled back"
 
 	# That all this would be noticed.

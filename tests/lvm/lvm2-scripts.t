@@ -144,6 +144,6 @@ for script in "${all[@]}"; do
 	fi
 done
 diag "${#all[@]} scripts; with dm-snapshot $((both + stock_only)) pass, of these with dm-cowsnap $both"
-isnt "$((both + stock_only))" 0 "some pass with dm-snapshot"
+isnt "$((both + stock_only))" 0 "some of lvm2's scripts pass with dm-snapshot"
 cd /
 done_testing

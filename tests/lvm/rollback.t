@@ -15,25 +15,25 @@ vg_up 192M || bail_out "no volume group"
 lv_up 32M || bail_out "no volume"
 cp "$TEST_TMP/lv" "$TEST_TMP/old"
 ok "a snapshot is made" lvcreate -q -s -L 33M -n s vg/lv "$pv2"
-ok "and one beside it" lvcreate -q -s -c 64k -L 33M -n beside vg/lv "$pv2"
+ok "a second snapshot beside it is made" lvcreate -q -s -c 64k -L 33M -n beside vg/lv "$pv2"
 put /dev/vg/lv "$TEST_TMP/lv" 0 $((20 * MIB)) $((25 * MIB + 512)) 1536
 cp "$TEST_TMP/lv" "$TEST_TMP/new"
-ok "a third one later" lvcreate -q -s -L 16M -n later vg/lv "$pv1"
+ok "a third snapshot is made later" lvcreate -q -s -L 16M -n later vg/lv "$pv1"
 
 ok "the merge begins, in the background" lvconvert -q -b -i 60 --merge vg/s
 cp "$TEST_TMP/old" "$TEST_TMP/lv"
 ok "the volume is what it was at once" same /dev/vg/lv "$TEST_TMP/lv"
 put /dev/vg/lv "$TEST_TMP/lv" $((2 * MIB)) 8192 $((18 * MIB)) 65536
-ok "it is written meanwhile" same /dev/vg/lv "$TEST_TMP/lv"
+ok "the volume is written while it is merged" same /dev/vg/lv "$TEST_TMP/lv"
 down
-ok "broken off and activated again" up
-ok "the volume is right" same /dev/vg/lv "$TEST_TMP/lv"
-ok "the snapshot beside it" same /dev/vg/beside "$TEST_TMP/old"
-ok "and the later one" same /dev/vg/later "$TEST_TMP/new"
+ok "the group is activated again in the midst of the merge" up
+ok "activated again, the volume is right" same /dev/vg/lv "$TEST_TMP/lv"
+ok "activated again, the snapshot beside it is right" same /dev/vg/beside "$TEST_TMP/old"
+ok "activated again, the later snapshot is right" same /dev/vg/later "$TEST_TMP/new"
 put /dev/vg/lv "$TEST_TMP/lv" $((10 * MIB)) $MIB
 
 ok "LVM looks how far the merge is" lvchange -q --poll y vg/lv
-ok "and removes the snapshot" wait_for 60 no_such_lv vg/s
-ok "the volume is right" same /dev/vg/lv "$TEST_TMP/lv"
-ok "the snapshot beside it" same /dev/vg/beside "$TEST_TMP/old"
-ok "and the later one" same /dev/vg/later "$TEST_TMP/new"
+ok "LVM removes the merged snapshot" wait_for 60 no_such_lv vg/s
+ok "merged, the volume is right" same /dev/vg/lv "$TEST_TMP/lv"
+ok "merged, the snapshot beside it is right" same /dev/vg/beside "$TEST_TMP/old"
+ok "merged, the later snapshot is right" same /dev/vg/later "$TEST_TMP/new"

@@ -245,7 +245,7 @@ static bool pick_discards(struct worker *w)
 	return !opt.stock && opt.discard && chance(w, 50);
 }
 
-/* As LVM does it (the origin suspended meanwhile), or with nobody's help. */
+/* As LVM does it (the origin suspended meanwhile), or without that. */
 static void make_snapshot(struct worker *w, struct view *s, bool running)
 {
 	bool suspended = opt.always_suspend || chance(w, 50);

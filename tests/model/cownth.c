@@ -19,27 +19,19 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/dm-ioctl.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "dmctl.h"
 
 #define MAX_NTH		3000
 #define MAX_ERRNO	200
-#define REMOVE_TRIES	300
 #define NO_FAULT_INJECTION 77
 
-struct request {
-	struct dm_ioctl head;
-	struct dm_target_spec target;
-	char text[1024];
-};
-
-static int control, nth;
+static int nth;
 static int wrong;
 
 static void fail(const char *format, ...)
@@ -53,80 +45,12 @@ static void fail(const char *format, ...)
 	exit(1);
 }
 
-static int dm_ioctl(struct request *r, unsigned long command, const char *name)
-{
-	r->head.version[0] = DM_VERSION_MAJOR;
-	r->head.data_size = sizeof(*r);
-	r->head.data_start = offsetof(struct request, target);
-	snprintf(r->head.name, sizeof(r->head.name), "%s", name);
-	return ioctl(control, command, r);
-}
-
-static int plain(unsigned long command, const char *name)
-{
-	struct request r = { 0 };
-
-	return dm_ioctl(&r, command, name);
-}
-
-static int load(const char *name, const char *table)
-{
-	struct request r = { 0 };
-	unsigned long long start, length;
-	int parameters = 0;
-
-	if (sscanf(table, "%llu %llu %15s %n", &start, &length, r.target.target_type,
-		   &parameters) != 3 || !parameters) {
-		errno = EINVAL;
-		fail("table '%s'", table);
-	}
-	r.head.target_count = 1;
-	r.target.sector_start = start;
-	r.target.length = length;
-	r.target.next = sizeof(r.target) + sizeof(r.text);
-	snprintf(r.text, sizeof(r.text), "%s", table + parameters);
-	return dm_ioctl(&r, DM_TABLE_LOAD, name);
-}
-
-static int resume(const char *name, const char *table)
-{
-	(void)table;
-	return plain(DM_DEV_SUSPEND, name);
-}
-
-static int message(const char *name, const char *text)
-{
-	struct request r = { 0 };
-	struct dm_target_msg *msg = (struct dm_target_msg *)&r.target;
-
-	snprintf(msg->message, sizeof(r.text), "%s", text);
-	return dm_ioctl(&r, DM_TARGET_MSG, name);
-}
-
-static int remove_once(const char *name, const char *table)
-{
-	(void)table;
-	return plain(DM_DEV_REMOVE, name);
-}
-
-static void remove_device(const char *name)
-{
-	int tries;
-
-	for (tries = 0; tries < REMOVE_TRIES; tries++) {
-		if (!plain(DM_DEV_REMOVE, name))
-			return;
-		if (errno != EBUSY)
-			break;
-		usleep(100000);
-	}
-	fail("remove %s", name);
-}
-
 static void must(int r, const char *what, const char *name)
 {
-	if (r)
-		fail("%s %s, undisturbed", what, name);
+	if (!r)
+		return;
+	errno = -r;
+	fail("%s %s, undisturbed", what, name);
 }
 
 static void set_nth(int n)
@@ -159,27 +83,25 @@ struct walk {
 static void walk(const struct walk *w)
 {
 	int counts[MAX_ERRNO] = { 0 };
-	int n, left, r, error, taken = 0;
+	int n, left, r, taken = 0;
 
 	for (n = 1; n < MAX_NTH; n++) {
 		if (w->prepare)
 			w->prepare(w);
 		set_nth(n);
 		r = w->request(w->name, w->text);
-		error = r ? errno : 0;
 		left = get_nth();
 		set_nth(0);
 		if (left) {
-			errno = error;
 			must(r, w->words, w->name);
 			break;
 		}
-		if (r && error < MAX_ERRNO)
-			counts[error]++;
+		if (r && -r < MAX_ERRNO)
+			counts[-r]++;
 		else
 			taken++;
-		if (r && error != ENOMEM) {
-			printf("%s, allocation %d: %s\n", w->words, n, strerror(error));
+		if (r && r != -ENOMEM) {
+			printf("%s, allocation %d: %s\n", w->words, n, strerror(-r));
 			wrong++;
 		}
 		w->after(w, r);
@@ -190,16 +112,38 @@ static void walk(const struct walk *w)
 		wrong++;
 }
 
+static int resume(const char *name, const char *table)
+{
+	(void)table;
+	return dmctl_resume(name, 0);
+}
+
+static int remove_once(const char *name, const char *table)
+{
+	(void)table;
+	return dmctl_plain(DM_DEV_REMOVE, name, 0);
+}
+
+static void new_name(const char *name)
+{
+	must(dmctl_plain(DM_DEV_CREATE, name, 0), "create", name);
+}
+
+static void remove_device(const char *name)
+{
+	must(dmctl_remove(name), "remove", name);
+}
+
 static void load_after(const struct walk *w, int r)
 {
 	if (!r)
-		must(plain(DM_TABLE_CLEAR, w->name), "clear", w->name);
+		must(dmctl_plain(DM_TABLE_CLEAR, w->name, 0), "clear", w->name);
 }
 
 static void new_device(const struct walk *w)
 {
-	must(plain(DM_DEV_CREATE, w->name), "create", w->name);
-	must(load(w->name, w->text), "load", w->name);
+	new_name(w->name);
+	must(dmctl_load(w->name, w->text), "load", w->name);
 }
 
 static void zero_start(const char *store)
@@ -221,11 +165,11 @@ static void resume_after(const struct walk *w, int r)
 
 static void create(const char *name, const char *table, const char *store)
 {
-	struct walk loading = { "load", name, table, .request = load, .after = load_after };
+	struct walk loading = { "load", name, table, .request = dmctl_load, .after = load_after };
 	struct walk resuming = { "resume", name, table, store, .request = resume,
 				 .prepare = new_device, .after = resume_after };
 
-	must(plain(DM_DEV_CREATE, name), "create", name);
+	new_name(name);
 	walk(&loading);
 	remove_device(name);
 	walk(&resuming);
@@ -246,16 +190,15 @@ static void remove_after(const struct walk *w, int r)
 static void message_after(const struct walk *w, int r)
 {
 	if (!r && w->undo)
-		must(message(w->name, w->undo), w->undo, w->name);
+		must(dmctl_message(w->name, w->undo), w->undo, w->name);
 }
 
 int main(int argc, char **argv)
 {
-	control = open("/dev/mapper/control", O_RDWR | O_CLOEXEC);
+	/* Before any allocation is to fail. */
+	must(dmctl_open(), "open", "/dev/mapper/control");
 	nth = open(getenv("COWNTH_FILE") ?: "/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC);
 	setbuf(stdout, NULL);
-	if (control < 0)
-		fail("/dev/mapper/control");
 	if (nth < 0)
 		return NO_FAULT_INJECTION;
 	if ((argc == 4 || argc == 5) && !strcmp(argv[1], "create")) {
@@ -264,7 +207,7 @@ int main(int argc, char **argv)
 		walk(&(struct walk){ "remove", argv[2], argv[3], .request = remove_once,
 				     .prepare = new_live_device, .after = remove_after });
 	} else if ((argc == 4 || argc == 5) && !strcmp(argv[1], "message")) {
-		walk(&(struct walk){ argv[3], argv[2], argv[3], argv[4], .request = message,
+		walk(&(struct walk){ argv[3], argv[2], argv[3], argv[4], .request = dmctl_message,
 				     .after = message_after });
 	} else {
 		printf("usage: cownth create NAME TABLE [STORE] | remove NAME TABLE | message NAME TEXT [UNDO]\n");

@@ -34,7 +34,7 @@ void view_init(struct view *v, int index, const char *name)
 	pthread_cond_init(&v->changed, NULL);
 }
 
-/* ---- users: a view goes away only when nobody works on it ---- */
+/* ---- users: a view is closed only when no thread works on it ---- */
 
 bool view_get(struct view *v)
 {
