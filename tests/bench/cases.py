@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cases that speed work is measured by, each a Grid."""
+"""The cases that performance work is measured by, each a Grid."""
 
 from grid import Grid, Stack, Test
 
@@ -103,9 +103,9 @@ PLACES = ["cowsnap P", "cowsnap N", "cowsnap P, 2 disks", "cowsnap N, 2 disks"]
 
 DISK = Grid(
     "disk", "One disk, write cache off",
-    "7200 rpm, no write cache, chunks of 4 KiB; the store on the same disk, or on a second one. "
-    "dm-thin, alone of these, lays new data elsewhere, in the order of its coming: so the same "
-    "order written or read again is no longer random there, and what was sequential may not be.",
+    "7200 rpm, no write cache, 4 KiB chunks, the store on the same disk or on a second one. "
+    "dm-thin is the only one that places new data elsewhere, in the order of arrival. Writing or "
+    "reading in the same order again is then no longer random, and what was sequential may not be.",
     spinning("cache none"),
     [RAW, LINEAR, THIN] + snapshots() + snapshots(place="other", suffix=", 2 disks") +
     eight(("random-1",)),
@@ -138,15 +138,15 @@ BATTERY_TARGETS = {**row("sync", MODES, .20, .22), **row("large", MODES, .22, .2
 
 BATTERY = Grid(
     "battery", "Battery-backed cache, eager",
-    "A cache of 16 MiB with a battery, which writes whenever the head has nothing to read. Each "
-    "figure is taken after the cache has been filled by the same kind of load.",
+    "A battery-backed cache of 16 MiB that writes whenever the head has nothing to read. Before "
+    "each measurement, the same kind of load fills the cache.",
     spinning("cache battery destage_percent 0", 2), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
     BATTERY_TARGETS)
 
 BATTERY_LAZY = Grid(
     "battery-lazy", "Battery-backed cache, lazy",
-    "The same cache, which writes of itself only when more than half of it is taken, as "
-    "controllers do that gather writes.",
+    "The same cache, except that it starts to write only when it is more than half full, like "
+    "controllers that gather writes.",
     spinning("cache battery destage_percent 50", 2), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
     BATTERY_TARGETS)
 
@@ -171,8 +171,8 @@ MEMORY_TESTS = [
 RAM_MODES = ["cowsnap P", "cowsnap N", "cowsnap P 128"]
 
 MEMORY = Grid(
-    "memory", "RAM disk: what the processor has to do",
-    "First writes over 64 MiB. Virtual time counts instructions, so a rate is their number.",
+    "memory", "RAM disk: the cost in instructions",
+    "First writes to 64 MiB. Virtual time counts instructions, so a rate follows from their number.",
     memory,
     [RAW, LINEAR, THIN] + snapshots() + snapshots(128, suffix=" 128") +
     eight(("random",), "eight"),
@@ -191,7 +191,7 @@ MEMORY = Grid(
 
 SSD = Grid(
     "ssd", "Solid-state disk",
-    "null_blk, 80 µs for each request, any number of them at a time, no cache.",
+    "null_blk: each request takes 80 µs, any number of them run in parallel, no cache.",
     solid_state, [RAW, LINEAR, THIN] + snapshots(),
     [Test("random-1", "random 4K writes, qd 1",
           "--rw=randwrite --bs=4k --size=448m --io_size=16m --iodepth=1"),

@@ -18,9 +18,7 @@ COLOURS = {"raw": "#444444", "dm-linear": "#999999", "dm-snapshot P": "#d62728",
 
 
 def save(figure, directory, name):
-    for suffix in ("svg", "png"):
-        figure.savefig(directory / f"{name}.{suffix}", dpi=110,
-                       metadata={"Date": None} if suffix == "svg" else {"Software": None})
+    figure.savefig(directory / f"{name}.svg", dpi=110, metadata={"Date": None})
     pyplot.close(figure)
     return name
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A case that is no comparison: is the modelled disk like a real one?"""
+"""A case that compares the modelled disk with real disks."""
 
 from dataclasses import dataclass
 
@@ -26,33 +26,33 @@ class Range:
 
 WHOLE_RANDOM = "--bs=4k --size=100% --norandommap --io_size="
 RANGES = [
-    Range("whole-1", "random 4K reads all over it, qd 1", "cache none",
+    Range("whole-1", "random 4K reads over the whole disk, qd 1", "cache none",
           f"--rw=randread {WHOLE_RANDOM}6m --iodepth=1", "io/s", 75, 100,
-          "what is usually given for 7200 rpm SATA disks"),
+          "the usual figure for 7200 rpm SATA disks"),
     Range("whole-32", "the same, qd 32", "cache none",
           f"--rw=randread {WHOLE_RANDOM}12m --iodepth=32", "io/s", 120, 220,
           "deep queues gain nearly 100 % on such disks"),
     Range("near-1", "random 4K writes in 1 GiB, qd 1", "cache none",
           "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1", "io/s", 145, 190,
-          "half a turn (4.16 ms) and a seek of 1 to 2.5 ms"),
+          "half a rotation (4.16 ms) and a seek of 1 to 2.5 ms"),
     Range("near-32", "the same, qd 32", "cache none",
           "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=32", "io/s", 300, 550,
-          "half the time goes where both seek and turn are short"),
+          "the disk serves requests first that need little seek and rotation"),
     Range("sync", "sequential 4K O_SYNC writes", "cache none",
           "--rw=write --bs=4k --size=8m --ioengine=psync --sync=1", "io/s", 115, 120,
-          "one turn each: 120 a second, less what the host takes"),
+          "one rotation each: 120 a second, less the host's time"),
     Range("stream", "sequential 1M writes, qd 4", "cache none",
           "--rw=write --bs=1m --size=256m --iodepth=4", "MB/s, qd 4", 110, 140,
-          "data sheets, 500 GB on a platter: 125 to 138 MB/s at the edge"),
+          "data sheets, 500 GB on a platter: 125 to 138 MB/s on the outer tracks"),
     Range("read-ahead", "sequential 4K reads, qd 1", "cache none",
           "--rw=read --bs=4k --size=64m --iodepth=1", "MB/s", 60, 140,
-          "a disk reads ahead by itself"),
+          "the disk reads ahead"),
     Range("battery", "sequential 4K O_SYNC writes, battery-backed cache", "cache battery",
           "--rw=write --bs=4k --size=256m --ioengine=psync --sync=1", "io/s", 25000, 36000,
-          "as fast as the media take it: 125 MB/s in 4 KiB"),
+          "the rate of the media: 125 MB/s in units of 4 KiB"),
     Range("volatile", "random 4K writes with an fsync each, volatile cache", "cache volatile",
           "--rw=randwrite --bs=4k --size=1g --io_size=4m --fsync=1 --ioengine=psync", "io/s",
-          120, 190, "an honest flush is as slow as no cache"),
+          120, 190, "a flush that is carried out costs as much as having no cache"),
 ]
 
 
@@ -61,8 +61,8 @@ class DiskModel:
 
     name = "disk-model"
     title = "The modelled disk and real ones"
-    text = ("dm-platter with its default parameters (tests/disk/README.md), 500 GB; the ranges "
-            "are those that data sheets and measurements of 7200 rpm SATA disks give.")
+    text = ("dm-platter with its default parameters ([tests/disk](../tests/disk/README.md)), 500 GB. "
+            "The ranges come from data sheets and measurements of 7200 rpm SATA disks.")
 
     def __init__(self):
         self.ranges = RANGES

@@ -5,6 +5,7 @@ Each stack is a job of its own, in a machine of its own, with all the tests one 
 other; so the figures of one stack are not changed by what another does.
 """
 
+import textwrap
 from dataclasses import asdict, dataclass, field
 
 import results
@@ -133,11 +134,11 @@ class Grid:
     def markdown(self, figures):
         text = grid_markdown(self, figures, cell_text)
         if self.instructions:
-            text += ("\nInstructions of one request, from its submission to its end:\n\n" +
+            text += ("\nInstructions for one request, from submission to completion:\n\n" +
                      grid_markdown(self, figures, instructions_text))
         targets = targets_markdown(self, figures)
         if targets:
-            text += f"\nAgainst the targets; in brackets what dm-snapshot reaches:\n\n{targets}"
+            text += f"\nRatios against their targets; in brackets, what dm-snapshot reaches:\n\n{targets}"
         return text
 
     def cell(self, jobs, test, stack):
@@ -154,6 +155,14 @@ class Grid:
         if "ratio" in cell and (test.name, stack.label) in self.targets:
             cell["target"] = self.targets[test.name, stack.label]
         return cell
+
+
+def wrapped(text, indent=""):
+    """Prose in lines of 100 columns; tables have theirs."""
+    if text.startswith("|"):
+        return text
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def ratio_text(ratio):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Further questions: how many snapshots, how deep a queue, how large a chunk, a backup beside the
-users' writes, other ways of having snapshots, and what it takes of processor and memory."""
+"""Further cases: number of snapshots, queue depth, chunk size, a backup during writes, other kinds
+of snapshots, and the cost in processor time and memory."""
 
 import statistics
 
@@ -20,9 +20,9 @@ def many_stores(_place):
 
 
 SNAPSHOTS = Grid(
-    "snapshots", "How many snapshots there are",
-    "One disk without write cache, first writes at random, 4 KiB chunks; dm-snapshot has a store for each snapshot, "
-    "cowsnap one for all.",
+    "snapshots", "Number of snapshots",
+    "One disk without write cache, random first writes, 4 KiB chunks. dm-snapshot has a store for "
+    "each snapshot, cowsnap one for all.",
     many_stores,
     [Stack("raw", "raw")] + [Stack(f"{name} P ×{n}", f"{kind} P 8 {n}")
                              for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))
@@ -37,8 +37,8 @@ FOUR = [Stack(f"{name} {mode}", f"{kind} {mode} 8")
         for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap")) for mode in "PN"]
 
 DEPTH = Grid(
-    "depths", "How many writes are under way",
-    "One disk without write cache, store on the same disk, first writes of 4 KiB at random.",
+    "depths", "Queue depth",
+    "One disk without write cache, store on the same disk, random first writes of 4 KiB.",
     spinning("cache none"), [Stack("raw", "raw")] + FOUR,
     [Test(f"depth-{depth}", f"qd {depth}",
           f"--rw=randwrite --bs=4k --size=1g --io_size={4 if depth < 8 else 8}m --iodepth={depth}")
@@ -49,8 +49,8 @@ DEPTH = Grid(
 CHUNKS = (8, 32, 128, 1024)
 
 CHUNK = Grid(
-    "chunks", "How large a chunk is",
-    "One disk without write cache, store on the same disk; chunks in sectors of 512 bytes.",
+    "chunks", "Chunk size",
+    "One disk without write cache, store on the same disk. Chunk sizes in sectors of 512 bytes.",
     spinning("cache none"),
     [Stack("raw", "raw")] + [Stack(f"{name} P {chunk}", f"{kind} P {chunk}")
                              for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))
@@ -86,8 +86,8 @@ def backup_cost(mode):
 
 BACKUP = Table(
     "backup", "Reading the snapshot while the origin is written",
-    "One disk without write cache; 1 MiB reads one after the other of the snapshot (of the origin, without one), "
-    "4 KiB writes at random to the origin, 20 virtual seconds.",
+    "One disk without write cache, 20 virtual seconds: sequential 1 MiB reads of the snapshot (raw: of "
+    "the origin) and random 4 KiB writes to the origin.",
     [Row("alone", "writes, nothing beside them"), Row("both/writes", "writes beside the backup"),
      Row("both/backup", "the backup", "MB/s", job=1)],
     [Column(stack.label, backup(stack), stack.words.startswith("cowsnap"))
@@ -116,9 +116,9 @@ def files(kind, words, clone):
 
 
 FILES = Table(
-    "files", "Files: snapshots below the file system, and by it",
-    "4 KiB writes at random into a file of 256 MiB, O_DIRECT; one disk without write cache. Reflink: the file "
-    "was cloned with cp --reflink before.",
+    "files", "Files: snapshots below the file system and in it",
+    "Random 4 KiB writes to a file of 256 MiB, O_DIRECT, one disk without write cache. Reflink: the "
+    "file was cloned with cp --reflink before.",
     [Row("first", "written first"), Row("again", "the same again"),
      Row("read", "the whole file then read in 1 MiB", "MB/s")],
     [Column("XFS", files("xfs", "raw", False)),
@@ -156,9 +156,10 @@ def loading(kind):
 
 SCALE = Table(
     "scale", "Loading and memory",
-    "Persistent stores on a RAM disk with 4 KiB chunks copied at random; milliseconds of virtual time, a million "
-    "instructions each, for dmsetup create; bytes in the kernel's slabs. Of cowsnap's, about 1 MiB with 65,536 "
-    "exceptions is table blocks kept in memory, of which there are never more than 512 (2 MiB).",
+    "Persistent stores on a RAM disk, 4 KiB chunks copied at random. The time is that of dmsetup create, "
+    "in milliseconds of virtual time (a million instructions each); memory is what the kernel's slabs "
+    "hold. With 65,536 exceptions, about 1 MiB of cowsnap's memory is cached table blocks. There are "
+    "never more than 512 of these (2 MiB).",
     [Row(f"load-{n}", f"opening a store with {n * 1024:,} exceptions", "ms", False, scale=1e-6)
      for n in (0, 16, 64)] +
     [Row(f"slab-{n}", f"slabs with {n * 1024:,} exceptions", "KiB", False, scale=1 / 1024)
@@ -192,10 +193,10 @@ def two_to_one(values, stack):
 
 
 PROCESSORS = Table(
-    "processors", "Two processors against one, writes to what is copied already",
-    "In ordinary time, on two emulated processors: these figures do not repeat and depend on what "
-    "else the host does. Only what two do to what one does counts, and that roughly; a host with "
-    "less than two idle processors spoils it.",
+    "processors", "Two processors against one, writes to chunks already copied",
+    "In ordinary time, on two emulated processors. These figures do not repeat, and depend on what "
+    "else the host does. Only the ratio of two to one matters, and that roughly. The host needs two "
+    "idle processors.",
     [Row(f"{name}-{turn}", f"{name}, turn {turn}", ratio=False) for turn in TURNS
      for name in ("one", "two")],
     [Column("raw", two_processors("raw"), cpus=2),
@@ -222,9 +223,9 @@ def head_trace(stack):
 
 
 HEAD = Table(
-    "head", "Where the disk's head is while a file is written",
-    "32 MiB written through the page cache in 4 KiB, then synced; one disk without write cache, store "
-    "on the same disk, behind the origin.",
+    "head", "Position of the disk's head while a file is written",
+    "32 MiB written through the page cache in units of 4 KiB, then synced; one disk without write cache, "
+    "store on the same disk, behind the origin.",
     [Row("stream", "sequential writes", "MB/s")],
     [Column(stack.label, head_trace(stack), stack.words.startswith("cowsnap"))
      for stack in [Stack("raw", "raw"), Stack("dm-snapshot P", "snapshot P 8"),

@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The report: all tables and charts, as Markdown, and the figures as JSON."""
 
-import json
-
 import charts
+import jsonfile
 import more
 import repeat
-from grid import ratio_text, rate_text
+from grid import ratio_text, rate_text, wrapped
 
 HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Benchmarks
 
-Made by `make bench` from commit `{commit}`, kernel {kernel}, {qemu}. Virtual time: one
-instruction is one nanosecond and disks are modelled ([tests/bench](../tests/bench/README.md),
-[tests/disk](../tests/disk/README.md)), so the same commit gives the same figures on any machine.
-In brackets the ratio to raw, or to what the table names. P is a persistent store, N a transient
-one; chunks are of 4 KiB where no other size is named. For machines: [benchmarks.json](benchmarks.json).
+Written by `make bench` from commit `{commit}`, kernel {kernel},
+{qemu}.
 
-Beside raw, dm-snapshot and dm-thin, files are compared with XFS reflink and btrfs. ZFS is not: it
-is in Debian's contrib section, which is not among the sources that the tests are set up from.
+Time is virtual: one instruction takes one nanosecond, and disks are modelled
+([tests/bench](../tests/bench/README.md), [tests/disk](../tests/disk/README.md)). The same commit
+therefore gives the same figures on any machine.
+
+"Raw" is the volume without a snapshot. Brackets hold the ratio to raw, or to the stack that the
+table names. P is a persistent store, N a transient one. Chunks have 4 KiB unless the table names
+another size. [benchmarks.json](benchmarks.json) has the figures in machine-readable form.
+
+Besides raw, dm-snapshot and dm-thin, one case compares with XFS reflink and btrfs. ZFS is left
+out: it is in Debian's contrib section, which the tests do not install from.
 
 """
 
-PARTIAL = """**Not whole**: not every case, or not every job, was run for it; what was not is missing.
+PARTIAL = """**Incomplete**: cases and jobs that were not run are missing.
 
 """
 
@@ -31,7 +35,7 @@ GLANCE = (
     ("disk", "random-1", "one disk, random 4K writes"),
     ("disk", "sync", "one disk, sequential 4K O_SYNC writes"),
     ("disk", "large", "one disk, sequential 1M writes"),
-    ("disk", "again", "one disk, what was copied written again"),
+    ("disk", "again", "one disk, rewrites of copied chunks"),
     ("battery", "sync", "battery-backed cache, sequential 4K O_SYNC writes"),
     ("battery", "random-1", "battery-backed cache, random 4K writes"),
     ("ssd", "random-1", "solid-state disk, random 4K writes"),
@@ -51,8 +55,8 @@ OTHER_NAMES = {("c-dd", "cowsnap P"): "cowsnap P, head"}
 CAPTIONS = {
     "settling": "Rate over time as a fresh snapshot settles (case A).",
     "snapshots": "Cost against the number of snapshots.",
-    "latency": "How long a first write takes.",
-    "head": "Where the head is while 32 MiB are written and synced.",
+    "latency": "Latency of first writes.",
+    "head": "Position of the head while 32 MiB are written and synced.",
 }
 
 
@@ -90,7 +94,7 @@ def glance_rows(found):
 
 def glance(rows):
     """What matters of all tables in one."""
-    lines = ["## At a glance", "", "Writes after a snapshot was made; ratios to raw.", "",
+    lines = ["## At a glance", "", "Writes after a snapshot was created; ratios to raw.", "",
              "| | raw | " + " | ".join(GLANCE_STACKS) + " |",
              "|---" * (len(GLANCE_STACKS) + 2) + "|"]
     for title, raw, ratios in rows:
@@ -104,12 +108,13 @@ def missed(cases, found):
     """How many targets are met, and those that are not."""
     titles = {case.name: case.title for case in cases}
     every = [(name, target) for name, some in found["targets"].items() for target in some]
-    lines = [f"Of {len(every)} targets {sum(target['met'] for _, target in every)} are met."]
-    late = [f"- {titles[name]}: {target['title']}: {ratio_text(target['value'])}, wanted "
-            f"{'at most' if target['at_most'] else 'at least'} {ratio_text(target['limit'])}"
+    lines = [f"{sum(target['met'] for _, target in every)} of {len(every)} targets are met."]
+    late = [wrapped(f"- {titles[name]}: {target['title']}: {ratio_text(target['value'])}, wanted "
+                    f"{'at most' if target['at_most'] else 'at least'} "
+                    f"{ratio_text(target['limit'])}", "  ")
             for name, target in every if not target["met"]]
     if late:
-        lines[0] += " Not these:"
+        lines[0] += " These are missed:"
         lines += [""] + late
     return "\n".join(lines) + "\n\n"
 
@@ -117,8 +122,8 @@ def missed(cases, found):
 def repetition(cases, found):
     """Both runs: how much of each case was compared, and one case in full."""
     lines = ["## Two runs", "",
-             "Each job is booted twice, and every figure of both is compared: rates, percentiles, "
-             "counters of disks and snapshots.", "",
+             "Each job is booted twice, and all figures of both runs are compared: rates, "
+             "percentiles,\ncounters of disks and snapshots.", "",
              "| case | jobs | figures | largest difference |", "|---|---|---|---|"]
     for case in cases:
         difference = found["repeated"][case.name]
@@ -135,18 +140,27 @@ def both_runs(found, case="disk"):
     cells = [cell for cell in found["cases"].get(case, []) if "again" in cell]
     if not cells:
         return ""
-    lines = ["Both runs of the first table, one beside the other:", "",
+    lines = ["Both runs of the first table, side by side:", "",
              "| test | stack | first run | second run |", "|---|---|---|---|"]
-    lines += [f"| {cell['test']} | {cell['stack']} | {cell['value']:.6f} | {cell['again']:.6f} |"
+    lines += [f"| {cell['test']} | {cell['stack']} | {cell['value']:.6g} | {cell['again']:.6g} |"
               for cell in cells]
     return "\n".join(lines) + "\n"
 
 
 def section(case, found, picture):
-    text = f"## {case.title}\n\n{case.text}\n\n{case.markdown(found['cases'][case.name])}\n"
+    text = f"## {case.title}\n\n{wrapped(case.text)}\n\n{case.markdown(found['cases'][case.name])}\n"
     if picture:
         text += f"![{CAPTIONS[picture]}](benchmarks/{picture}.svg)\n\n{CAPTIONS[picture]}\n\n"
     return text
+
+
+def markdown(cases, found, drawn):
+    """The text of benchmarks.md; @drawn has the name of each case's picture."""
+    parts = [HEAD.format(**found), PARTIAL if found["partial"] else "",
+             glance(list(glance_rows(found))), missed(cases, found)]
+    parts += [section(case, found, drawn.get(case.name)) for case in cases]
+    parts.append(repetition(cases, found))
+    return "".join(parts).rstrip() + "\n"
 
 
 def write(directory, cases, jobs, found):
@@ -154,11 +168,7 @@ def write(directory, cases, jobs, found):
     pictures = directory / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     drawn = draw(jobs, pictures)
-    rows = list(glance_rows(found))
-    charts.glance([(title, ratios) for title, _, ratios in rows],
+    charts.glance([(title, ratios) for title, _, ratios in glance_rows(found)],
                   ["dm-snapshot P", "cowsnap P", "cowsnap N"], pictures)
-    parts = [HEAD.format(**found), PARTIAL if found["partial"] else "", glance(rows), missed(cases, found)]
-    parts += [section(case, found, drawn.get(case.name)) for case in cases]
-    parts.append(repetition(cases, found))
-    (directory / "benchmarks.md").write_text("".join(parts).rstrip() + "\n")
-    (directory / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
+    (directory / "benchmarks.md").write_text(markdown(cases, found, drawn))
+    jsonfile.write(directory / "benchmarks.json", found)

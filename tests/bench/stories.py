@@ -68,10 +68,11 @@ FAR = [Stack("dm-snapshot P, far", "snapshot P 8", "far"),
 
 A = Table(
     "a-database", "A. Database on RAID10 of six disks, no write cache",
-    "sysbench fileio, one thread, 16 KiB, files on ext4, 20 virtual seconds a run. Six runs "
-    "of 30 s over a file of 32 MB stand for the reported minutes over 64 MB. fsync is fdatasync: in "
-    "the years of the report a file's times were in seconds, so most fsyncs had no time to write. \"Far\": the store is not next to the origin but at the other end "
-    "of disks of 90 GB, where the seeks between them take 7 ms in place of 2.",
+    "sysbench fileio, one thread, 16 KiB, files on ext4, 20 virtual seconds for each run. Six runs "
+    "of 30 s over a file of 32 MB stand for the reported minutes over 64 MB. fsync is fdatasync: "
+    "when the report was written, file systems kept times in seconds, so most fsyncs had no time "
+    "stamp to write. \"Far\": the store is at the other end of 90 GB disks instead of next to the "
+    "origin, so that seeks between them take 7 ms instead of 2 ms.",
     [Row("direct", "random writes, O_DIRECT")] +
     [Row(f"settle-{i}", f"a file of 32 MB, run {i}") for i in range(1, 7)] +
     [Row("fsync", "random writes, fsync after each"),
@@ -88,8 +89,9 @@ A = Table(
                                        ("fsync after each", "fsync", 32 / 162),
                                        ("fsync every 100", "fsync-100", 240 / 740))
              for far in ("", ", far")],
-    note="Where the store is decides: beside the origin a first write costs dm-snapshot four times a "
-    "plain one, at the other end of the disk six times, as reported.",
+    note="The place of the store decides. With the store next to the origin, a first write costs "
+    "dm-snapshot four times as much as a plain one; at the other end of the disk, six times, as "
+    "reported.",
     reported="| | no snapshot | dm-snapshot | ratio |\n|---|---|---|---|\n"
     "| random writes, O_DIRECT | 159 | 25 | .16 |\n"
     "| a file of 64 MB, six runs | 200 | 33, 46, 71, 124, 158, 164 | .17 to .82 |\n"
@@ -109,15 +111,15 @@ MIX = ("measure mix --rw=randrw --rwmixread=80 --bs=4k --size=700m --numjobs=100
 
 B = Table(
     "b-mix", "B. 100 threads, 80 % reads, RAID10 of six disks with a battery-backed cache",
-    "fio, 4 KiB at random, 15 virtual seconds after 5 that fill the cache, of which each disk has 2 MiB.",
+    "fio, random 4 KiB, 15 virtual seconds after 5 that fill the caches of 2 MiB for each disk.",
     [Row("mix/reads", "reads", "reads io/s"), Row("mix/writes", "writes", "writes io/s"),
      Row("mix/latency", "mean latency of a write", "writes ms", ratio=False)],
     columns(ALL, raid("cache battery cache_blocks 512", cut("/dev/md0", 768, 1400)), lambda stack: MIX),
     memory="6G",
     reports=[Reported("reads", "mix/reads", 855 / 1340),
              Reported("writes", "mix/writes", 214 / 336)],
-    reported="raw 1340 reads and 336 writes a second; with dm-snapshot 855 and 214 (.64), the "
-    "latency of a write 0.1 → 300 ms.\n")
+    reported="1340 reads and 336 writes a second without a snapshot, 855 and 214 with dm-snapshot "
+    "(.64). The latency of a write rises from 0.1 ms to 300 ms.\n")
 
 # ---- C ----------------------------------------------------------------------------
 
@@ -189,16 +191,16 @@ def dd_reports():
 
 C = Table(
     "c-dd", "C. dd to the origin, with and without fsync",
-    "dd bs=4096 into a file on ext4, one disk without write cache; chunks of 8 KiB if nothing "
-    "else is said. 40 MB may wait in memory to be written: so 10 MB stand for the reported 10 and "
-    "100, 100 MB for 1000. \"1 MiB\": the copy engine has as many pages as that of dm-snapshot had "
-    "then (kcopyd_budget=1024), and requeues at the head or at the tail.",
+    "dd bs=4096 into a file on ext4, one disk without write cache, chunks of 8 KiB unless another "
+    "size is named. The page cache holds up to 40 MB of dirty data, so 10 MB stand for the reported "
+    "10 and 100 MB, and 100 MB for 1000 MB. \"1 MiB\": the copy engine has as many pages as that of "
+    "dm-snapshot had at the time (kcopyd_budget=1024), and requeues at the head or at the tail.",
     [Row(f"{what}{sync}-{size}", f"{what}, dd{sync.replace('-', '+')}, {size} MB", "MB/s")
      for what in ("create", "update") for sync in ("", "-fsync") for size in SIZES],
     columns(C_STACKS, one_disk_with_ext4, copies), memory="6G", reports=dd_reports(),
-    note="Short of pages, an engine that requeues at the tail copies in an order that has nothing to do "
-    "with that of the writes, and loses about a third of its rate to seeks. It lost three quarters then: every chunk was a "
-    "job of its own, where here neighbouring chunks are one, whatever the order.",
+    note="When pages are short, an engine that requeues at the tail copies in an order unrelated to "
+    "that of the writes, and loses about a third of its rate to seeks. In the report it lost three "
+    "quarters: every chunk was a job of its own then, whereas neighbouring chunks are one job here.",
     reported="| 10 / 100 / 1000 MB | plain | dm-snapshot, requeued at the tail | at the head |\n"
     "|---|---|---|---|\n| create, dd | 555 / 609 / 123 | 511 / 611 / 11.8 | 537 / 589 / 46.2 |\n"
     "| create, dd+fsync | 114 / 72.8 / 76.7 | 7.1 / 6.8 / 8.1 | 31.6 / 29.2 / 29.2 |\n"
@@ -247,8 +249,9 @@ def throttle_goals():
 
 D = Table(
     "d-hardware-raid", "D. Six disks behind a battery-backed cache: synchronous writers, neighbours",
-    "RAID10, 4 MiB of cache for each disk, which gathers writes. The neighbour reads and writes 4 KiB at random "
-    "in a volume of its own, while the origin is written at random, queue depth 4. \"Far\" as in A.",
+    "RAID10, each disk with 4 MiB of cache that gathers writes. The neighbour reads and writes 4 KiB "
+    "at random in a volume of its own while the origin is written at random, queue depth 4. \"Far\" "
+    "as in A.",
     [Row("first", "sequential 4K O_SYNC writes"), Row("again", "the same again"),
      Row("read", "sequential 4K reads"), Row("alone/other", "the neighbour alone"),
      Row("beside/other", "the neighbour beside the writer", job=1),
@@ -264,8 +267,8 @@ D = Table(
              Reported("sequential synchronous writes, far", "first", .10, "dm-snapshot P, far",
                       "cowsnap P, far"),
              Reported("the same again", "again", .85), Reported("reads", "read", .95)],
-    reported="synchronous sequential writes about 90 % slower than plain, to chunks already "
-    "copied 15 %, reads 5 %; every other volume on the disks is slowed.\n")
+    reported="Synchronous sequential writes are about 90 % slower than without a snapshot; to chunks "
+    "already copied, 15 %; reads, 5 %. Every other volume on the disks becomes slower.\n")
 
 # ---- E ----------------------------------------------------------------------------
 
@@ -305,8 +308,8 @@ E_STACKS = [Stack(f"{name}, {way}", words)
 
 E = Table(
     "e-striped", "E. Eight solid-state disks, linear or in stripes of 256 KiB",
-    "fio with the phases of bonnie++: 192 MiB in 1 MiB, queue depth 4, random reads of 4 KiB; each disk takes 80 µs, "
-    "and 200 MB/s. Ratios are to raw, linear.",
+    "fio with the phases of bonnie++: 192 MiB in units of 1 MiB, queue depth 4, random reads of 4 KiB. "
+    "Each disk takes 80 µs for a request and transfers 200 MB/s. Ratios are to raw, linear.",
     [Row("write", "write (first)", "MB/s"), Row("rewrite", "read and write again", "MB/s"),
      Row("read", "read", "MB/s"), Row("seeks", "random reads", "io/s"),
      Row("busiest", "written by the busiest disk", "MB", False),
@@ -317,9 +320,9 @@ E = Table(
              for row, linear, striped in (("write", 455, 1181), ("rewrite", 239, 836),
                                           ("read", 510, 1983), ("seeks", 322, 337))],
     note="The modelled disks stripe without loss; the reported ones reached a third to a half of that. "
-    "A stripe helps dm-snapshot's first writes hardly at all: its copies come one after the other.",
-    reported="without snapshots: linear 455 MB/s write, 239 rewrite, 510 read, 322 seeks/s; "
-    "striped over 8: 1181, 836, 1983, 337.\n")
+    "Striping hardly helps dm-snapshot's first writes, because its copies run one after the other.",
+    reported="Without snapshots, linear: write 455 MB/s, rewrite 239 MB/s, read 510 MB/s, 322 seeks a "
+    "second. Striped over 8 disks: 1181, 836, 1983, 337.\n")
 
 # ---- F ----------------------------------------------------------------------------
 
@@ -330,7 +333,7 @@ def small_files(_stack):
 
 F = Table(
     "f-files", "F. Creating files",
-    "1500 files of 4 KiB in one directory of ext4, each synced, then a sync; one disk with a "
+    "1500 files of 4 KiB in one directory of ext4, each with an fsync, then a sync; one disk with a "
     "battery-backed cache.",
     [Row("files", "files created", "1/s")],
     columns(ALL + [Stack("dm-snapshot P ×2", "snapshot P 8 2"), Stack("cowsnap P ×2", "cowsnap P 8 2")],

@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 
 import results
-from grid import Target, ratio_text, rate_text
+from grid import Target, ratio_text, rate_text, wrapped
 from machine import BENCH_DIR, Job
 
 
@@ -145,9 +145,9 @@ class Table:
         if self.reports:
             lines += ["", *self.reports_markdown(cells)]
         if self.reported:
-            lines += ["", "Reported in full:", "", self.reported]
+            lines += ["", "Reported in full:", "", wrapped(self.reported)]
         if self.note:
-            lines += ["", self.note]
+            lines += ["", wrapped(self.note)]
         goals = [f"- {target.text()}" for target in self.reached(figures)]
         if goals:
             lines += ["", "Targets:", "", *goals]
