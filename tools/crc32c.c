@@ -52,13 +52,6 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 	return crc;
 }
 
-uint32_t crc32c_seed(const uint8_t uuid[16], uint64_t sector)
-{
-	uint64_t place = htole64(sector);
-
-	return crc32c(crc32c(~0U, uuid, 16), &place, sizeof(place));
-}
-
 /* The crc of what differs in one bit differs by a value that says which one. */
 bool crc32c_mend(uint8_t *data, size_t len, uint32_t difference)
 {

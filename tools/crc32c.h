@@ -9,9 +9,6 @@
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
-/* How every crc of a store begins: who it belongs to, and where it stands. */
-uint32_t crc32c_seed(const uint8_t uuid[16], uint64_t sector);
-
 /*
  * The stored crc of @data and the computed one differ by @difference. If one wrong bit
  * explains that, in the data or in the stored crc, the bit of the data is set right, and

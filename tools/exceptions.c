@@ -66,7 +66,7 @@ static u16 judge_data(struct store *s, const struct entry *e, u8 *buffer)
 	if (io_read(s->io, sector * SECTOR, buffer, len))
 		return ENTRY_BAD_DATA | ENTRY_UNREADABLE;
 	if (exception_has_crc(e) &&
-	    crc32c(crc32c_seed(s->super.uuid, sector), buffer, len) != e->crc)
+	    crc32c(cowsnap_seed(s->super.uuid, sector), buffer, len) != e->crc)
 		return ENTRY_BAD_DATA;
 	return ENTRY_VERIFIED;
 }

@@ -78,7 +78,7 @@ u8 records_read_block(struct store *s, u64 place, u32 block, u8 *data)
 		return BLOCK_BAD | BLOCK_UNREADABLE;
 	memcpy(&header, data, sizeof(header));
 	difference = le32toh(header.crc) ^
-		     crc32c(crc32c_seed(s->super.uuid, sector), data + sizeof(__le32), len);
+		     crc32c(cowsnap_seed(s->super.uuid, sector), data + sizeof(__le32), len);
 	if (!difference)
 		return records_header_right(block, data) ? 0 : BLOCK_BAD;
 	if (crc32c_mend(data + sizeof(__le32), len, difference) &&

@@ -209,6 +209,26 @@ static bool has_data(const struct entry *e)
 	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE;
 }
 
+/* Without a checksum nothing would tell that this chunk is not what it was. */
+static void give_up_chunk(struct dump *d, const struct entry *e, struct report *r)
+{
+	struct cowsnap_super *super = &d->s.super;
+	struct record *rec;
+	size_t i;
+
+	for (i = 0; i < d->s.nr_records; i++) {
+		rec = &d->s.record[i];
+		if (!record_live(rec) || rec->epoch != e->epoch)
+			continue;
+		report(r, "snapshot %u becomes invalid: data of it is lost", rec->id);
+		rec->state = COWSNAP_RECORD_INVALID;
+		if (le32toh(super->merge_id) != rec->id)
+			continue;
+		super->merge_id = htole32(COWSNAP_NO_MERGE);
+		super->merge_chunk = 0;
+	}
+}
+
 static int copy_chunk(struct dump *d, const struct entry *e, struct io *from, u8 *data,
 		      struct report *r)
 {
@@ -219,11 +239,13 @@ static int copy_chunk(struct dump *d, const struct entry *e, struct io *from, u8
 	if (io_read(from, sector * SECTOR, data, len)) {
 		report(r, "chunk %" PRIu64 " of epoch %" PRIu64 " (sector %" PRIu64
 		       "): its data cannot be read", e->chunk, e->epoch, sector);
+		if (!exception_has_crc(e))
+			give_up_chunk(d, e, r);
 		return 0;
 	}
 	/* It is copied even so: the kernel will find the same and give an error. */
 	if (exception_has_crc(e) && !(e->marks & ENTRY_FRESH) &&
-	    crc32c(crc32c_seed(s->super.uuid, sector), data, len) != e->crc)
+	    crc32c(cowsnap_seed(s->super.uuid, sector), data, len) != e->crc)
 		report(r, "chunk %" PRIu64 " of epoch %" PRIu64 " (sector %" PRIu64
 		       "): its data is damaged there", e->chunk, e->epoch, sector);
 	return io_write(s->io, sector * SECTOR, data, len) ?

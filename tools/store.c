@@ -140,7 +140,7 @@ u32 block_crc(const struct store *s, u64 nr, const u8 *block)
 {
 	u32 skip = cowsnap_area_offset(nr) + sizeof(__le32);
 
-	return crc32c(crc32c_seed(s->super.uuid, store_block_sector(s, nr)),
+	return crc32c(cowsnap_seed(s->super.uuid, store_block_sector(s, nr)),
 		      block + skip, s->geo.block_bytes - skip);
 }
 
@@ -179,15 +179,12 @@ int store_grow_blocks(struct store *s, u64 count)
 
 static void decode_slot(const struct cowsnap_slot *slot, struct entry *e)
 {
-	u8 bits = slot->chunk_high_kind;
-
-	e->crc = le32toh(slot->crc);
-	e->chunk = le32toh(slot->chunk_low) | (u64)(bits & 0xf) << 32 |
-		   (u64)slot->chunk_wide << 36;
-	e->epoch = le32toh(slot->epoch_low);
-	e->kind = bits >> 4 & 7;
+	e->crc = cowsnap_slot_crc(slot);
+	e->chunk = cowsnap_slot_chunk(slot);
+	e->epoch = cowsnap_slot_epoch(slot);
+	e->kind = cowsnap_slot_kind(slot);
 	e->older = 0;
-	e->marks = bits & COWSNAP_SLOT_FRESH ? ENTRY_FRESH : 0;
+	e->marks = cowsnap_slot_is_fresh(slot) ? ENTRY_FRESH : 0;
 }
 
 /* What no slot can say, whatever else is on the store. */

@@ -25,10 +25,7 @@
 
 u32 super_crc(const struct cowsnap_super *super, u64 sector)
 {
-	struct cowsnap_super copy = *super;
-
-	copy.crc = 0;
-	return crc32c(crc32c_seed(super->uuid, sector), &copy, sizeof(copy));
+	return cowsnap_super_crc(super, sector);
 }
 
 static bool has_magic(const u8 *data)

@@ -68,7 +68,7 @@ static int write_records_block(struct store *s, const struct records_chunk *c, u
 		       (s->record[i].number - first) * sizeof(disk), &disk, sizeof(disk));
 	}
 	memcpy(data, &header, sizeof(header));
-	header.crc = htole32(crc32c(crc32c_seed(s->super.uuid, sector), data + 4,
+	header.crc = htole32(crc32c(cowsnap_seed(s->super.uuid, sector), data + 4,
 				    s->geo.block_bytes - 4));
 	memcpy(data, &header, sizeof(header));
 	return io_write(s->io, sector * SECTOR, data, s->geo.block_bytes);
@@ -94,13 +94,8 @@ int store_write_records(struct store *s)
 /* A slot of a commit not known to have ended stays fresh: the kernel judges it. */
 static void encode_slot(const struct store *s, const struct entry *e, struct cowsnap_slot *slot)
 {
-	slot->crc = htole32(e->crc);
-	slot->chunk_low = htole32((u32)e->chunk);
-	slot->epoch_low = htole32((u32)e->epoch);
-	slot->chunk_high_kind = (e->chunk >> 32 & 0xf) | e->kind << 4;
-	if (exception_is_unsure(s, e))
-		slot->chunk_high_kind |= COWSNAP_SLOT_FRESH;
-	slot->chunk_wide = e->chunk >> 36;
+	cowsnap_slot_set(slot, e->chunk, e->epoch, e->kind, e->crc);
+	cowsnap_slot_set_fresh(slot, exception_is_unsure(s, e));
 }
 
 /* Slots of the entries from @e on that this block describes. */
