@@ -92,7 +92,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	if (origin_init_resources(o)) {
 		*error = "Out of memory for an origin";
 		origin_free(o);
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	}
 	cow_registry_add(o);
 	return o;
