@@ -762,18 +762,25 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	engine_wake(e);
 }
 
-/* The worker looks at ->later whenever it looks at ->waiting: there is no need to wake it. */
+/*
+ * The worker looks at ->waiting and ->later one after the other, without the lock. It may miss
+ * a job that is moved meanwhile, so it has to look again.
+ */
 void cow_engine_need(struct cow_engine *e, struct cow_job *job)
 {
 	unsigned long flags;
+	bool moved;
 
 	if (!READ_ONCE(job->speculative))
 		return;
 	spin_lock_irqsave(&e->queue_lock, flags);
 	WRITE_ONCE(job->speculative, false);
-	if (job->queued)
+	moved = job->queued;
+	if (moved)
 		list_move_tail(&job->node, &e->waiting);
 	spin_unlock_irqrestore(&e->queue_lock, flags);
+	if (moved)
+		engine_wake(e);
 }
 
 void cow_engine_resume(struct cow_engine *e, struct list_head *jobs, unsigned int nr)
