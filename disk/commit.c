@@ -177,7 +177,8 @@ static void commit_write(struct cow_meta *meta, struct cow_block **blocks, unsig
 		if (bio)
 			submit_bio_noacct(bio);
 		bio = commit_bio(meta, min(nr - i, BIO_MAX_VECS),
-				 REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta),
+				 REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_IDLE |
+				 cow_meta_fua(meta),
 				 blocks[i]->sector);
 		__bio_add_page(bio, page, bytes, offset);
 		meta->stats.block_writes++;
