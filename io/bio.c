@@ -154,11 +154,6 @@ static void bio_work(struct work_struct *work)
 	struct cow_bio *cb = container_of(work, struct cow_bio, work);
 	struct blk_plug plug;
 
-	if (cb->left.bi_size) {
-		cb->bio->bi_iter = cb->left;
-		cb->left.bi_size = 0;
-		bio_set_dev(cb->bio, cb->origin->bdev);
-	}
 	blk_start_plug(&plug);
 	cow_bio_decide_again(cb);
 	blk_finish_plug(&plug);
@@ -218,6 +213,10 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 	}
 	if (!cb->left.bi_size || *status)
 		return DM_ENDIO_DONE;
+	/* Here, and not in bio_work(): a part that has to decide again comes there as well. */
+	cb->bio->bi_iter = cb->left;
+	cb->left.bi_size = 0;
+	bio_set_dev(cb->bio, cb->origin->bdev);
 	cow_bio_hand_over(cb, &part);
 	return DM_ENDIO_INCOMPLETE;
 }
