@@ -107,10 +107,20 @@ put_origin:
 	return r;
 }
 
+/* It is in use again, or gone: dm removes a device without resuming it. */
+static void table_unsuspend(struct cow_target *ct)
+{
+	spin_lock(&ct->origin->state_lock);
+	ct->origin->nr_suspending -= ct->table.suspending;
+	ct->table.suspending = false;
+	spin_unlock(&ct->origin->state_lock);
+}
+
 static void target_dtr(struct dm_target *ti)
 {
 	struct cow_target *ct = ti->private;
 
+	table_unsuspend(ct);
 	mutex_lock(&cow_registry_mutex);
 	cow_table_del(&ct->table);
 	if (ct->snap)
@@ -288,7 +298,8 @@ static void origin_presuspend(struct dm_target *ti)
 	struct cow_store *store;
 
 	spin_lock(&o->state_lock);
-	o->suspending = true;
+	o->nr_suspending += !ct->table.suspending;
+	ct->table.suspending = true;
 	list_for_each_entry(store, &o->stores, node)
 		cow_store_stop_waiting(store);
 	spin_unlock(&o->state_lock);
@@ -298,9 +309,7 @@ static void origin_unsuspend(struct dm_target *ti)
 {
 	struct cow_target *ct = ti->private;
 
-	spin_lock(&ct->origin->state_lock);
-	ct->origin->suspending = false;
-	spin_unlock(&ct->origin->state_lock);
+	table_unsuspend(ct);
 }
 
 /* -------------------------------------------------- cowsnap and cowsnap-merge */

@@ -64,7 +64,7 @@ struct cow_origin {
 
 	/* Guards what follows, and pendings, room and states of the stores. */
 	spinlock_t state_lock ____cacheline_aligned_in_smp;
-	bool suspending;		/* a table is being suspended: no bio waits for room */
+	unsigned int nr_suspending;	/* tables being suspended: no bio waits for room */
 	bool holding;			/* the gate is shut: bios go to @held */
 	struct list_head held;		/* struct cow_bio, until the gate opens */
 	struct list_head deferred;	/* struct cow_bio, until memory is freed */

@@ -19,6 +19,7 @@ struct cow_table {
 	bool shows_origin;		/* cowsnap-origin, cowsnap-merge */
 	bool shows_snap;		/* a snapshot that may be read and written; READ_ONCE */
 	bool in_force;			/* was resumed, may be suspended */
+	bool suspending;		/* counted in origin->nr_suspending; state_lock */
 };
 
 /*

@@ -78,7 +78,7 @@ static void store_is_full(struct cow_store *store)
 	switch (store->options.on_full) {
 	case COWSNAP_FULL_WAIT:
 		seconds = store->options.wait_timeout;
-		if (store->origin->suspending)
+		if (store->origin->nr_suspending)
 			break;
 		fallthrough;
 	case COWSNAP_FULL_DROP_OLDEST:
