@@ -71,6 +71,9 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 		return NULL;
 	m->store = store;
 	m->snap = snap;
+	m->id = snap->id;
+	m->epoch = snap->epoch;
+	m->nr_sectors = snap->nr_sectors;
 	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
 	INIT_LIST_HEAD(&m->parked);
 	INIT_DELAYED_WORK(&m->work, cow_merge_work);
@@ -101,7 +104,7 @@ bool cow_merge_stands_in_the_way(const struct cow_origin *o)
 	if (!m)
 		return false;
 	DMERR("origin %pg: snapshot %u of store %pg is being merged: wait for its end",
-	      o->bdev, m->snap->id, m->store->bdev);
+	      o->bdev, m->id, m->store->bdev);
 	return true;
 }
 
@@ -241,7 +244,7 @@ static void merge_take_away(struct cow_merge *m)
 	cow_origin_drain(o, MAX_SCHEDULE_TIMEOUT);
 	if (o->merge == m) {
 		DMWARN("store %pg is closed while snapshot %u is being merged: name it in a table,",
-		       m->store->bdev, m->snap->id);
+		       m->store->bdev, m->id);
 		DMWARN("before %pg is used again: until then it is only partly merged", o->bdev);
 		/* Later flushes of the origin do not reach the store. */
 		if (blkdev_issue_flush(m->store->bdev))

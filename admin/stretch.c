@@ -158,7 +158,7 @@ static int copy_home(struct cow_merge *m, const struct cow_extent *ext)
 		r = check_chunks(m, ext, nr);
 	if (!r)
 		r = merge_write(m, sector, min_t(sector_t, nr_sectors,
-						 m->snap->nr_sectors - sector));
+						 m->nr_sectors - sector));
 	return r ?: nr;
 }
 
@@ -221,7 +221,7 @@ static int stretch_copy(struct cow_merge *m)
 	struct cow_extent ext;
 
 	while (at < m->busy_end &&
-	       cow_map_next(&store->map, at, m->snap->epoch, &ext) &&
+	       cow_map_next(&store->map, at, m->epoch, &ext) &&
 	       ext.chunk < m->busy_end) {
 		int nr;
 
@@ -242,7 +242,7 @@ static u64 stretch_end(struct cow_merge *m)
 	struct cow_store *store = m->store;
 	struct cow_extent ext;
 
-	if (!cow_map_next(&store->map, m->done, m->snap->epoch, &ext))
+	if (!cow_map_next(&store->map, m->done, m->epoch, &ext))
 		return m->end;
 	return min(m->end, ext.chunk +
 		   max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS)));
@@ -315,8 +315,7 @@ static int merge_finish(struct cow_merge *m)
 		cow_merge_unpark(m);
 		spin_unlock(&o->state_lock);
 		m->phase = MERGE_DONE;
-		/* After this it can be deleted. */
-		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->snap->id,
+		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->id,
 		       o->bdev);
 	}
 	mutex_unlock(&o->admin_lock);
@@ -349,7 +348,7 @@ static void merge_fail(struct cow_merge *m, int r)
 	struct cow_origin *o = store->origin;
 
 	DMERR("store %pg: merging snapshot %u into %pg failed (%d) at chunk %llu", store->bdev,
-	      m->snap->id, o->bdev, r, m->done);
+	      m->id, o->bdev, r, m->done);
 	DMERR("to go on with it, suspend and resume a table of cowsnap-merge");
 	spin_lock(&o->state_lock);
 	WRITE_ONCE(m->failed, true);
@@ -405,7 +404,7 @@ void cow_merge_work(struct work_struct *work)
 	if (READ_ONCE(m->failed) || m->phase == MERGE_DONE || merge_rests(m))
 		return;
 	r = merge_step(m);
-	trace_cowsnap_merge_step(m->store->bdev->bd_dev, m->snap->id, m->done, m->end, r);
+	trace_cowsnap_merge_step(m->store->bdev->bd_dev, m->id, m->done, m->end, r);
 	m->ended_ns = ktime_get_ns();
 	m->busy_ns = m->ended_ns - start_ns;
 	m->retries = r && merge_tries_again(m, r);

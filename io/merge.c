@@ -79,12 +79,12 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 
 	lockdep_assert_held(&store->origin->state_lock);
 	*sectors = end - start;
-	if (start >= m->snap->nr_sectors)
+	if (start >= m->nr_sectors)
 		return MERGED;
 	if (first < m->done) {
 		nr = min(nr, m->done - first);
 	} else if (first >= m->busy_end) {
-		cow_map_lookup(&store->map, first, nr, m->snap->epoch, &ext);
+		cow_map_lookup(&store->map, first, nr, m->epoch, &ext);
 		nr = ext.nr;
 		p = cow_pending_overlap(store, first, first + nr - 1);
 		/* Chunks in front of the pending do not wait for it. */
@@ -94,7 +94,7 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 		}
 	}
 	*sectors = min3(*sectors, (u64)cow_chunk_to_sector(store, first + nr) - start,
-			(u64)m->snap->nr_sectors - start);
+			(u64)m->nr_sectors - start);
 	if (first < m->done)
 		return MERGED;
 	/* A stretch that stays closed is at home: it can be read there. */
@@ -104,7 +104,7 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 		return BUSY;
 	if (ext.kind != COW_HOME || p)
 		return SNAPSHOT;
-	if (bio_data_dir(bio) == WRITE && cow_merge_newer_ones_live(store, m->snap->epoch))
+	if (bio_data_dir(bio) == WRITE && cow_merge_newer_ones_live(store, m->epoch))
 		return SNAPSHOT;
 	return HOME;
 }

@@ -24,7 +24,10 @@ enum cow_merge_phase {
 
 struct cow_merge {
 	struct cow_store *store;
-	struct cow_snap *snap;
+	struct cow_snap *snap;		/* may be deleted once it is merged */
+	unsigned int id;		/* what is needed of it after that */
+	u32 epoch;
+	sector_t nr_sectors;
 	u64 end;			/* chunks of the snapshot */
 	u64 done, busy_end;		/* chunks; origin->state_lock */
 	struct list_head parked;	/* until the next stretch is open; state_lock */
