@@ -60,7 +60,9 @@ void __cow_store_take_live(struct cow_store *store, struct cow_live *live)
 	int nr = live_fill(store, live, false);
 
 	if (nr <= 0) {
-		kvfree(live);
+		/* Large ones may not be freed under a spinlock. */
+		if (live)
+			kvfree_rcu(live, rcu);
 		live = NULL;
 	}
 	if (nr < 0)
