@@ -506,9 +506,31 @@ struct cow_store *cow_store_get(struct cow_origin *origin, struct block_device *
 	return store;
 }
 
+void cow_store_use(struct cow_store *store)
+{
+	lockdep_assert_held(&cow_registry_mutex);
+	WRITE_ONCE(store->users, store->users + 1);
+}
+
+void cow_store_unuse(struct cow_store *store)
+{
+	lockdep_assert_held(&cow_registry_mutex);
+	WRITE_ONCE(store->users, store->users - 1);
+	wake_up(&store->idle);
+}
+
+/*
+ * The last table holds the store's device, so it waits for the messages that use the store.
+ * These may need the registry meanwhile, and another table may come.
+ */
 void cow_store_put(struct cow_store *store)
 {
 	lockdep_assert_held(&cow_registry_mutex);
+	while (store->refs == 1 && store->users) {
+		mutex_unlock(&cow_registry_mutex);
+		wait_event(store->idle, !READ_ONCE(store->users));
+		mutex_lock(&cow_registry_mutex);
+	}
 	if (!--store->refs)
 		store_close(store);
 }

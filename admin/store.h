@@ -17,8 +17,15 @@ struct cow_store;
 struct cow_store *cow_store_get(struct cow_origin *origin, struct block_device *bdev,
 				const struct cow_snap_args *args, char **error);
 
-/* Drop one. Waits for the last pendings. Context: as cow_store_get(). */
+/*
+ * Drop one. The last one waits for pendings and for users of the store; for these it drops
+ * registry_mutex meanwhile. Context: as cow_store_get().
+ */
 void cow_store_put(struct cow_store *store);
+
+/* Keep the last table of @store, and so its device, until cow_store_unuse(). registry_mutex. */
+void cow_store_use(struct cow_store *store);
+void cow_store_unuse(struct cow_store *store);
 
 /*
  * LVM opens stores before the device of the origin has its first table. Now it has:

@@ -50,6 +50,7 @@ struct cow_store {
 	/* The registry, under cow_registry_mutex. */
 	struct list_head all_node;	/* origin->all_stores */
 	unsigned int refs;		/* tables */
+	unsigned int users;		/* messages: the last table waits; READ_ONCE */
 
 	struct block_device *bdev;
 	char persistence;		/* 'N' or 'P' */

@@ -55,7 +55,7 @@ static struct cow_store *message_find_store(struct cow_target *ct, const char *n
 	return NULL;
 }
 
-/* Takes a reference. */
+/* It stays until cow_store_unuse(). */
 static struct cow_store *message_get_store(struct cow_target *ct, const char *name)
 {
 	struct cow_store *store;
@@ -63,7 +63,7 @@ static struct cow_store *message_get_store(struct cow_target *ct, const char *na
 	mutex_lock(&cow_registry_mutex);
 	store = message_find_store(ct, name);
 	if (store)
-		store->refs++;
+		cow_store_use(store);
 	mutex_unlock(&cow_registry_mutex);
 	if (!store)
 		DMERR("message: %s%s", name ? "no store of this origin is " :
@@ -174,7 +174,7 @@ int cow_target_message(struct dm_target *ti, unsigned int argc, char **argv,
 		return -EINVAL;
 	r = store_message(store, argv);
 	mutex_lock(&cow_registry_mutex);
-	cow_store_put(store);
+	cow_store_unuse(store);
 	mutex_unlock(&cow_registry_mutex);
 	return r;
 }
