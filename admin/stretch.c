@@ -349,7 +349,8 @@ static void merge_fail(struct cow_merge *m, int r)
 
 	DMERR("store %pg: merging snapshot %u into %pg failed (%d) at chunk %llu", store->bdev,
 	      m->id, o->bdev, r, m->done);
-	DMERR("to go on with it, suspend and resume a table of cowsnap-merge");
+	DMERR("to go on with it, %ssuspend and resume a table of cowsnap-merge",
+	      r == -ENOSPC ? "give the store room, " : "");
 	spin_lock(&o->state_lock);
 	WRITE_ONCE(m->failed, true);
 	cow_merge_unpark(m);

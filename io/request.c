@@ -39,12 +39,35 @@ struct cow_request {
 	sector_t copy_start, copy_end;	/* what is copied for it, and for later */
 	bool around;			/* and why: for writes around it, not after it */
 	bool exact;			/* each run read by itself: one of them may fail */
+	bool merging;			/* a merge's own */
 	struct list_head fresh;		/* pendings without a job yet */
 	struct cow_pending *last;	/* one that the bio has to wait for */
 	struct cow_store *blocked;	/* or a store */
 	unsigned int nr;
 	bool starved;
+	bool no_room;
 };
+
+/*
+ * The store is full. A user's write goes on at the cost of snapshots, as on_full says. A merge
+ * can wait until there is room, unless the oldest snapshots are to go.
+ */
+static void request_no_room(struct cow_request *rq, struct cow_store *store)
+{
+	bool must = !rq->merging || store->options.on_full == COWSNAP_FULL_DROP_OLDEST;
+
+	switch (cow_store_no_room(store, must)) {
+	case -EBUSY:
+		rq->blocked = store;
+		break;
+	case -ENOMEM:
+		rq->starved = true;
+		break;
+	default:
+		rq->no_room = !must;
+		break;
+	}
+}
 
 /*
  * A pending for up to @nr chunks from @at on. NULL: the request has to stop. If the bio does
@@ -65,16 +88,8 @@ static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_sto
 	if (store->blocked || !store->writable)
 		return NULL;
 	got = cow_store_room(store, min(nr, cow_run_chunks_max(store)), &place);
-	if (!got && needs) {
-		switch (cow_store_no_room(store, true)) {
-		case -EBUSY:
-			rq->blocked = store;
-			break;
-		case -ENOMEM:
-			rq->starved = true;
-			break;
-		}
-	}
+	if (!got && needs)
+		request_no_room(rq, store);
 	if (!got)
 		return NULL;
 	if (rq->nr < PENDING_PER_BIO)
@@ -88,7 +103,7 @@ static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_sto
 
 static bool request_is_stuck(const struct cow_request *rq)
 {
-	return rq->starved || rq->blocked;
+	return rq->starved || rq->blocked || rq->no_room;
 }
 
 /* A run that begins with needed chunks may go on with chunks for later. */
@@ -303,6 +318,7 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	rq.copy_start = rq.start;
 	rq.copy_end = rq.end;
 	rq.exact = cb->exact;
+	rq.merging = cb->merging;
 	if (needs_copy && !cb->merging && !cb->exact) {
 		rq.copy_end = cow_ahead_note(o, rq.start, rq.end);
 		rq.around = rq.copy_end == rq.end &&
@@ -318,6 +334,8 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 		verdict = COW_PARKED;
 	} else if (rq.starved) {
 		verdict = COW_NO_MEMORY;
+	} else if (rq.no_room) {
+		verdict = COW_NO_ROOM;
 	}
 	request_submit(&rq, o);
 	spin_unlock(&o->state_lock);

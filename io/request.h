@@ -14,6 +14,7 @@ enum cow_preserve {
 	COW_GO_HOME,		/* nothing was missing or on its way, seen under the lock */
 	COW_PARKED,		/* on a pending, or on a store that is blocked */
 	COW_NO_MEMORY,		/* to be deferred */
+	COW_NO_ROOM,		/* a merge's own write, which must not cost other snapshots */
 };
 
 /*

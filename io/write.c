@@ -180,6 +180,9 @@ static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 	case COW_NO_MEMORY:
 		cow_bio_defer(cb);
 		break;
+	case COW_NO_ROOM:
+		percpu_ref_put(&o->gate);
+		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	}
 	percpu_ref_put(&o->gate);
 	return DM_MAPIO_SUBMITTED;

@@ -332,6 +332,28 @@ full_and_failed()
 	all_down_fast
 }
 
+# What the merge overwrites at home has to be copied for a newer snapshot. For want of room the
+# merge ends, and not that snapshot.
+full_for_others()
+{
+	all_up 22 23
+	dm message o 0 create 2
+	cp "$TEST_TMP/now" "$TEST_TMP/second"
+	fill_store
+	start_merge 1
+	ok "full for others: the merge fails" wait_for 60 merge_failed
+	snap_up s "$home" "$cow" P 8 id 2
+	ok "full for others: the newer snapshot is as it was" \
+		cmp -n 2097152 -i $((22 * MIB)) /dev/mapper/s "$TEST_TMP/second"
+	dmremove s
+	dm message o 0 delete 2
+	dm suspend o
+	ok "full for others: with room the merge goes on" dm resume o
+	ok "full for others: the merge ends" wait_for 60 merged
+	ok "full for others: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	all_down_fast
+}
+
 # While it goes on, a write that needs room waits, but not for the throttle.
 full_and_slow()
 {
@@ -387,7 +409,7 @@ store=$(mkloop 12M)
 other=$(mkloop 12M)
 third=$(mkloop 12M)
 (($#)) || set -- flushes note_recovers note_stays_broken note_resumed begin_fails \
-	half_activated two_stores full_and_failed full_and_slow reloaded_away
+	half_activated two_stores full_and_failed full_for_others full_and_slow reloaded_away
 for scenario; do
 	"$scenario"
 done

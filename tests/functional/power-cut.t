@@ -21,7 +21,7 @@ scenarios=(
 	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2"
 	"a store that grows|--store 3072 --grow 8192"
 	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 6144"
-	"merges|--merge --devices 2"
+	"merges|--merge --devices 2 --store 16384"
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
 	"a copy that was being written cannot be read|--eio 100 --devices 2"
@@ -29,7 +29,7 @@ scenarios=(
 
 # What takes longer.
 longer=(
-	"merges, all on one device|--merge --snapshots 3"
+	"merges, all on one device|--merge --snapshots 3 --store 16384"
 	"a store that drops the oldest|--drop --store 1280 --snapshots 6 --devices 2"
 )
 [[ -z ${COWSNAP_CUTS:-} ]] || scenarios+=("${longer[@]}")
