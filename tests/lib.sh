@@ -94,9 +94,22 @@ pass()
 
 fail()
 {
+	_fail "$1"
+	_end_at_first
+	return 1
+}
+
+_fail()
+{
 	_failed=$((_failed + 1))
 	printf 'not ok %d - %s\n' "$((++_count))" "$1" >&"$_tap"
-	return 1
+}
+
+# With COWSNAP_FIRST_FAILURE=1 a test ends at the first point that fails, and cleans up: who
+# only wants to know whether it fails need not wait for the others.
+_end_at_first()
+{
+	[[ -z ${COWSNAP_FIRST_FAILURE-} ]] || exit 1
 }
 
 # skip DESC REASON: one point that cannot be tried here.
@@ -134,9 +147,10 @@ ok()
 		pass "$desc"
 		return 0
 	fi
-	fail "$desc"
+	_fail "$desc"
 	diag "status $rc from: $*"
 	diag <"$TEST_TMP/out"
+	_end_at_first
 	return 1
 }
 
@@ -150,9 +164,10 @@ not_ok()
 		pass "$desc"
 		return 0
 	fi
-	fail "$desc"
+	_fail "$desc"
 	diag "should have failed: $*"
 	diag <"$TEST_TMP/out"
+	_end_at_first
 	return 1
 }
 
@@ -163,9 +178,10 @@ is()
 		pass "$3"
 		return 0
 	fi
-	fail "$3"
+	_fail "$3"
 	diag "     got: $1"
 	diag "expected: $2"
+	_end_at_first
 	return 1
 }
 
@@ -176,8 +192,9 @@ isnt()
 		pass "$3"
 		return 0
 	fi
-	fail "$3"
+	_fail "$3"
 	diag "got, and should not have: $1"
+	_end_at_first
 	return 1
 }
 
@@ -188,9 +205,10 @@ like()
 		pass "$3"
 		return 0
 	fi
-	fail "$3"
+	_fail "$3"
 	diag "     got: $1"
 	diag "to match: $2"
+	_end_at_first
 	return 1
 }
 
@@ -445,7 +463,7 @@ _finish()
 		if ((whole)); then
 			pass "no trouble in the kernel log, nothing left behind"
 		else
-			fail "no trouble in the kernel log, nothing left behind"
+			_fail "no trouble in the kernel log, nothing left behind"
 		fi
 		[[ $_plan != end ]] || printf '1..%d\n' "$_count" >&"$_tap"
 	fi
