@@ -122,24 +122,41 @@ int dm_status(const char *name, char *line, size_t size)
 	return dmctl_status(name, line, size);
 }
 
-void loop_make(struct loop *loop, int file, u64 offset, u64 bytes, u32 block_bytes)
+/* Another process may be as fast to take the one that is free: 0, or the error. */
+static int loop_try(struct loop *loop, const struct loop_config *config)
 {
 	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-	struct loop_config config = {
-		.fd = file,
-		.block_size = block_bytes,
-		.info.lo_offset = offset,
-		.info.lo_sizelimit = bytes,
-	};
-	int number = ioctl(control, LOOP_CTL_GET_FREE);
+	int number = ioctl(control, LOOP_CTL_GET_FREE), ret = 0;
 
 	if (control < 0 || number < 0)
 		fail("no loop device: %s", strerror(errno));
 	close(control);
 	snprintf(loop->path, sizeof(loop->path), "/dev/loop%d", number);
 	loop->fd = open(loop->path, O_RDWR | O_CLOEXEC);
-	if (loop->fd < 0 || ioctl(loop->fd, LOOP_CONFIGURE, &config))
-		fail("%s: %s", loop->path, strerror(errno));
+	if (loop->fd < 0)
+		return errno;
+	if (ioctl(loop->fd, LOOP_CONFIGURE, config)) {
+		ret = errno;
+		close(loop->fd);
+	}
+	return ret;
+}
+
+void loop_make(struct loop *loop, int file, u64 offset, u64 bytes, u32 block_bytes)
+{
+	struct loop_config config = {
+		.fd = file,
+		.block_size = block_bytes,
+		.info.lo_offset = offset,
+		.info.lo_sizelimit = bytes,
+	};
+	int ret;
+
+	do
+		ret = loop_try(loop, &config);
+	while (ret == EBUSY);
+	if (ret)
+		fail("%s: %s", loop->path, strerror(ret));
 }
 
 void loop_free(struct loop *loop)

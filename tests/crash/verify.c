@@ -59,6 +59,9 @@ static u32 nr_begun;
 
 static int files[2];
 static u8 *maps[2];
+static u8 *kept[2];		/* the media as they were before */
+static int copy_file;		/* of the store, for the tool */
+static u8 *copy_map;
 static struct loop origin_loop, store_loop;
 static char store_device[40], store_path[40];
 static u8 *buf;
@@ -341,8 +344,11 @@ void verify_init(void)
 
 	init_states();
 	buf = aligned(READ_SECTORS * SECTOR_BYTES);
-	for (i = 0; i < run.set.nr_media; i++)
+	for (i = 0; i < run.set.nr_media; i++) {
 		files[i] = memory_file("cut", media_bytes[i], &maps[i]);
+		kept[i] = aligned(media_bytes[i]);
+	}
+	copy_file = memory_file("store", (u64)run.set.store_most * SECTOR_BYTES, &copy_map);
 	loop_make(&origin_loop, files[0], 0, (u64)run.set.origin_sectors * SECTOR_BYTES,
 		  run.set.block_bytes);
 	loop_make(&store_loop, files[last], store_offset_bytes(),
@@ -640,17 +646,15 @@ static bool activate_all(void)
 
 /* ---- the tool ---- */
 
-/* On a copy in memory: that is ten times as fast as on the device. */
-static int copy_store(char *path, size_t size)
+/*
+ * On a copy in memory: that is ten times as fast as on the device. The file stays, since to get
+ * its pages takes longer than to fill them.
+ */
+static void copy_store(void)
 {
-	u8 *map;
-	int fd = memory_file("store", (u64)store_now * SECTOR_BYTES, &map);
-
-	memcpy(map, store_bytes(),
-	       (size_t)store_now * SECTOR_BYTES);
-	munmap(map, (size_t)store_now * SECTOR_BYTES);
-	snprintf(path, size, "/proc/%d/fd/%d", getpid(), fd);
-	return fd;
+	if (ftruncate(copy_file, (u64)store_now * SECTOR_BYTES))
+		fail("a copy of the store: %s", strerror(errno));
+	memcpy(copy_map, store_bytes(), (size_t)store_now * SECTOR_BYTES);
 }
 
 static bool run_tool(const char *path)
@@ -681,16 +685,13 @@ static bool run_tool(const char *path)
 static bool check_store(void)
 {
 	char path[40];
-	bool good;
-	int fd;
 
 	if (!check_tool[0] || no_store_yet())
 		return true;
 	nr_checked++;
-	fd = copy_store(path, sizeof(path));
-	good = run_tool(path);
-	close(fd);
-	return good;
+	copy_store();
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), copy_file);
+	return run_tool(path);
 }
 
 /* ---- a sector that was being written cannot be read ---- */
@@ -792,50 +793,49 @@ static bool finish_merge(void)
 	return compare_path(ORIGIN_VIEW, origin_loop.path, true);
 }
 
+static void keep_media(void)
+{
+	u32 i;
+
+	for (i = 0; i < run.set.nr_media; i++)
+		memcpy(kept[i], maps[i], media_bytes[i]);
+}
+
+static void restore_media(void)
+{
+	u32 i;
+
+	for (i = 0; i < run.set.nr_media; i++)
+		memcpy(maps[i], kept[i], media_bytes[i]);
+}
+
 /*
  * Again all goes at once, but what has been written is there: a store that was
  * recovered is one that can be recovered.
  */
 static void cut_again(void)
 {
-	u8 *kept[2];
-	u32 i;
-
 	if (dm_suspend(store_device))
 		fail("suspend the store");
-	for (i = 0; i < run.set.nr_media; i++) {
-		kept[i] = aligned(media_bytes[i]);
-		memcpy(kept[i], maps[i], media_bytes[i]);
-	}
+	keep_media();
 	if (dm_resume(store_device))
 		fail("resume the store");
 	deactivate();
-	for (i = 0; i < run.set.nr_media; i++) {
-		memcpy(maps[i], kept[i], media_bytes[i]);
-		free(kept[i]);
-	}
+	restore_media();
 }
 
 /* The power goes once more while the store is opened. */
 static bool cut_while_opened(void)
 {
-	u8 *kept[2];
 	bool good;
-	u32 i;
 
-	for (i = 0; i < run.set.nr_media; i++) {
-		kept[i] = aligned(media_bytes[i]);
-		memcpy(kept[i], maps[i], media_bytes[i]);
-	}
+	keep_media();
 	phase = "after the cut, opened before a second one";
 	again_start(store_device, store_loop.path, store_now);
 	good = activate_all();
 	deactivate();
 	again_stop(store_device, store_loop.path, store_now);
-	for (i = 0; i < run.set.nr_media; i++) {
-		memcpy(maps[i], kept[i], media_bytes[i]);
-		free(kept[i]);
-	}
+	restore_media();
 	again_cut(store_bytes(), &random_state);
 	phase = "after the cut and a second one while it was opened";
 	return good && check_store();

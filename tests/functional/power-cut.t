@@ -7,8 +7,9 @@
 # So it is when the power goes a second time, while the store is opened, and when a copy that was
 # being written cannot be read afterwards.
 #
-# COWSNAP_CUTS=N: N cuts in all, half of them followed by a second one, instead of a few for each point. COWSNAP_SEED repeats
-# the choices of a run; the recording of one that failed goes to $COWSNAP_OUT.
+# COWSNAP_CUTS=N: N cuts in all, half of them followed by a second one, instead of a few for each
+# point. COWSNAP_SEED repeats the choices of a run; the recording of one that failed goes to
+# $COWSNAP_OUT.
 
 . "$(dirname "$0")/common.sh"
 
@@ -69,57 +70,105 @@ check_tool()
 	return 1
 }
 
-# Whatever a run that failed has left.
+# Whatever cowcrash number PID has left when it failed.
 remove_devices()
 {
 	local name
 
 	for _ in 1 2 3 4; do
-		for name in $(dmsetup ls | sed -n 's/^\(cowcrash-[^\t]*\).*/\1/p' | sort -r); do
+		for name in $(dmsetup ls | sed -n "s/^\\(cowcrash-$1-[^\\t]*\\).*/\\1/p" | sort -r); do
 			dmsetup resume "$name" 2>/dev/null
 			dmsetup remove --retry "$name" 2>/dev/null
 		done
 	done
 }
 
-# cut_once CUTS ARGS...: one recording.
+# cut_once DIR CUTS ARGS...: one recording. Whoever ends us ends it.
 cut_once()
 {
-	local cuts=$1 rc=0
+	local dir=$1 cuts=$2 rc=0
 
-	shift
-	"$COWCRASH" --ops "$OPS" --cuts "$cuts" --save "$TEST_TMP/recording" \
-		${COWSNAP_CUTS:+--again 50} ${TOOL:+--check "$TOOL"} ${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" \
-		>"$TEST_TMP/log" 2>&1 || rc=$?
-	((rc == 0)) || remove_devices
+	shift 2
+	"$COWCRASH" --ops "$OPS" --cuts "$cuts" --save "$dir/recording" \
+		${COWSNAP_CUTS:+--again 50} ${TOOL:+--check "$TOOL"} \
+		${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" >"$dir/log" 2>&1 &
+	trap 'kill "$!"; wait "$!"; remove_devices "$!"; exit 143' TERM
+	wait "$!" || rc=$?
+	((rc == 0)) || remove_devices "$!"
 	return "$rc"
 }
 
-keep_recording()
+# cut_many DIR ARGS...: one scenario. What there is to say of it is left in DIR.
+cut_many()
 {
-	local file=${COWSNAP_OUT:-}/power-cut-$RANDOM.recording
-
-	[[ -d ${COWSNAP_OUT:-} && -s $TEST_TMP/recording ]] && cp "$TEST_TMP/recording" "$file" &&
-		diag "to repeat: cowcrash --load $file --cuts $1 --cut (as above)"
-}
-
-# cuts WORDS ARGS...: one point.
-cuts()
-{
-	local words=$1 rc=0 part left
+	local dir=$1 rc=0 part left
 
 	shift
 	left=$(scaled 40)
 	[[ -z ${COWSNAP_CUTS:-} ]] || left=$((COWSNAP_CUTS / ${#scenarios[@]} + 1))
 	for (( ; left > 0 && rc == 0; left -= part)); do
 		part=$((left < A_RECORDING ? left : A_RECORDING))
-		cut_once "$part" "$@" || rc=$?
-		((rc)) || grep -E 'cuts,|events:' "$TEST_TMP/log" | sed 's/^# //' | diag
+		cut_once "$dir" "$part" "$@" || rc=$?
+		grep -E 'cuts,|events:' "$dir/log" | sed 's/^# //' >>"$dir/said"
 	done
-	is "$rc" 0 "$words" && return
-	keep_recording "$part"
-	head -n 200 "$TEST_TMP/log" | sed 's/^# //' | diag
-	tail -n 3 "$TEST_TMP/log" | sed 's/^# //' | diag
+	echo "$rc $part" >"$dir/result"
+}
+
+keep_recording()
+{
+	local file=${COWSNAP_OUT:-}/power-cut-$RANDOM.recording
+
+	[[ -d ${COWSNAP_OUT:-} && -s $1/recording ]] && cp "$1/recording" "$file" &&
+		diag "to repeat: cowcrash --load $file --cuts $2 --cut (as above)"
+}
+
+# report DIR WORDS: one point.
+report()
+{
+	local dir=$1 rc part
+
+	read -r rc part <"$dir/result"
+	if ! is "$rc" 0 "$2"; then
+		keep_recording "$dir" "$part"
+		head -n 200 "$dir/log" | sed 's/^# //' | diag
+	fi
+	tail -n 30 "$dir/said" | diag
+	rm -rf "$dir"
+}
+
+# Points are reported in their order, each as soon as it can be.
+report_finished()
+{
+	while ((reported < ${#scenarios[@]})) && [[ -e $TEST_TMP/$reported/result ]]; do
+		report "$TEST_TMP/$reported" "${scenarios[reported]%|*}"
+		reported=$((reported + 1))
+	done
+}
+
+# A cut waits most of its time, for grace periods and for devices: so there is one scenario a
+# processor.
+cut_all()
+{
+	local reported=0 running=0 lanes nr
+
+	lanes=$(nproc)
+	for nr in "${!scenarios[@]}"; do
+		if ((running == lanes)); then
+			wait -n
+			running=$((running - 1))
+			report_finished
+		fi
+		mkdir "$TEST_TMP/$nr"
+		# shellcheck disable=SC2086  # words
+		cut_many "$TEST_TMP/$nr" ${scenarios[nr]#*|} &
+		running=$((running + 1))
+	done
+	while ((running)); do
+		wait -n
+		running=$((running - 1))
+		report_finished
+	done
+	((reported == ${#scenarios[@]})) || bail_out "${scenarios[reported]%|*}: ended without a result"
 }
 
 COWCRASH=$(cowcrash 2>"$TEST_TMP/out") || bail_out "cowcrash does not build: $(<"$TEST_TMP/out")"
@@ -129,10 +178,15 @@ else
 	skip "cowsnap check looks at each store" "no cowsnap command that runs here"
 fi
 
-for scenario in "${scenarios[@]}"; do
-	# shellcheck disable=SC2086  # words
-	cuts "${scenario%|*}" ${scenario#*|}
-done
+# All devices go at each cut, and wait for a few grace periods of RCU. What is written and when,
+# which the recording is about, hardly has to do with these.
+expedited=/sys/kernel/rcu_expedited
+if [[ -w $expedited ]]; then
+	at_exit _write "$expedited" "$(<"$expedited")"
+	echo 1 >"$expedited"
+fi
+
+cut_all
 
 # The same devices, but flushes do nothing: if that is not noticed, nothing is.
-not_ok "a device that lies is found out" cut_once 60 --lie flush
+not_ok "a device that lies is found out" cut_once "$TEST_TMP" 60 --lie flush
