@@ -15,7 +15,10 @@ use strict;
 use warnings;
 use Digest::MD5 "md5_hex";
 use Fcntl;
+use FindBin;
 use IO::Handle;
+
+require "$FindBin::Bin/files.pl";
 
 use constant {
 	SECTOR => 512,
@@ -31,14 +34,6 @@ sub open_origin
 {
 	open(my $origin, "+<", "/dev/mapper/o") or die "o: $!";
 	return $origin;
-}
-
-sub write_at
-{
-	my ($f, $at, $data) = @_;
-
-	sysseek($f, $at, 0);
-	syswrite($f, $data) == length $data or die "write at $at: $!";
 }
 
 sub sync_to_disk
@@ -62,23 +57,6 @@ sub message
 	ioctl($control, DM_TARGET_MSG, $request) or die "$text: $!";
 }
 
-sub read_image
-{
-	my ($path) = @_;
-
-	open(my $f, "<", $path) or die "$path: $!";
-	local $/;
-	return <$f>;
-}
-
-sub write_image
-{
-	my ($path, $data) = @_;
-
-	open(my $f, ">", $path) or die "$path: $!";
-	print $f $data;
-}
-
 # 512 bytes to 12 KiB of one letter.
 sub write_anywhere
 {
@@ -95,7 +73,7 @@ sub snapshots
 {
 	my ($image, @ids) = @_;
 	my $origin = open_origin();
-	my $now = read_image($image);
+	my $now = read_file($image);
 
 	for my $id (@ids) {
 		write_anywhere($origin, \$now) for 1 .. 3;
@@ -103,26 +81,26 @@ sub snapshots
 		print md5_hex($now), "\n";
 		message("create $id");
 	}
-	write_image($image, $now);
+	write_file($image, $now);
 }
 
 sub rotate
 {
 	my ($dir, $from, $to) = @_;
 	my $origin = open_origin();
-	my $now = read_image("$dir/now");
+	my $now = read_file("$dir/now");
 
 	for my $id ($from .. $to) {
 		my ($at, $data) = ($id * 37 % 512 * CHUNK, chr($id % 256) x (2 * CHUNK));
 
 		message("create $id");
-		write_image("$dir/of" . $id % 3, $now);
+		write_file("$dir/of" . $id % 3, $now);
 		write_at($origin, $at, $data);
 		sync_to_disk($origin);
 		substr($now, $at, length $data) = $data;
 		message("delete " . ($id - 3)) if $id > 3;
 	}
-	write_image("$dir/now", $now);
+	write_file("$dir/now", $now);
 }
 
 sub delete_and_write

@@ -24,7 +24,10 @@
 # is said here of slots is true of its first segment.
 use strict;
 use warnings;
+use FindBin;
 use IO::Handle;
+
+require "$FindBin::Bin/files.pl";
 
 use constant {
 	CHUNK_BYTES => 4096,
@@ -45,15 +48,6 @@ use constant {
 	SLOT_EPOCH => 8,
 };
 
-sub read_file
-{
-	my ($path) = @_;
-
-	open(my $f, "<", $path) or die "$path: $!";
-	local $/;
-	return <$f>;
-}
-
 sub bytes_at
 {
 	my ($path, $at, $bytes) = @_;
@@ -64,13 +58,12 @@ sub bytes_at
 	return $data;
 }
 
-sub write_at
+sub put_bytes
 {
 	my ($path, $at, $data) = @_;
 
 	open(my $f, "+<", $path) or die "$path: $!";
-	sysseek($f, $at, 0);
-	syswrite($f, $data) == length $data or die "$path: $!";
+	write_at($f, $at, $data);
 	$f->sync or die "$path: $!";
 }
 
@@ -97,8 +90,7 @@ sub mark
 	open(my $f, "+<", $path) or die "$path: $!";
 	for my $chunk ($from .. $to) {
 		my $data = mark_of($chunk, $version);
-		sysseek($f, $chunk * CHUNK_BYTES, 0);
-		syswrite($f, $data x (CHUNK_BYTES / length $data)) == CHUNK_BYTES or die "$path: $!";
+		write_at($f, $chunk * CHUNK_BYTES, $data x (CHUNK_BYTES / length $data));
 	}
 	$f->sync or die "$path: $!";
 }
@@ -147,7 +139,7 @@ sub flip
 
 	for my $bit (@bits) {
 		my $byte = ord(bytes_at($path, $bit >> 3, 1));
-		write_at($path, $bit >> 3, chr($byte ^ 1 << ($bit & 7)));
+		put_bytes($path, $bit >> 3, chr($byte ^ 1 << ($bit & 7)));
 	}
 }
 
@@ -155,7 +147,7 @@ sub spoil
 {
 	my ($path, $at, $bytes) = @_;
 
-	write_at($path, $at, bytes_at($path, $at, $bytes) ^ ("\xa5" x $bytes));
+	put_bytes($path, $at, bytes_at($path, $at, $bytes) ^ ("\xa5" x $bytes));
 }
 
 # ---- slots and blocks ----
@@ -179,7 +171,7 @@ sub write_block
 	my $seed = crc(0xffffffff, substr($all, SUPER_UUID, 16) . pack("Q<", $block));
 
 	substr($data, 0, 4) = pack("L<", crc($seed, substr($data, 4)));
-	write_at($path, $block * BLOCK_BYTES, $data);
+	put_bytes($path, $block * BLOCK_BYTES, $data);
 }
 
 sub slot_offset
