@@ -184,6 +184,21 @@ static int snap_read_feature(struct dm_target *ti, struct dm_arg_set *as,
 	return 0;
 }
 
+/* What does not go together. */
+static int check_features(struct dm_target *ti, const struct cow_target *ct,
+			  const struct cow_snap_args *args)
+{
+	if (ct->discard_passdown_origin && !ct->discard_zeroes_cow)
+		ti->error = "discard_passdown_origin needs discard_zeroes_cow";
+	else if (args->persistence == 'P' && ct->options.given & BIT(COW_OPTION_UNDO_BUFFER))
+		cow_fail(&ti->error,
+			 "undo_buffer %u is for transient stores (N), the table says P: leave it out",
+			 ct->options.value.undo_buffer);
+	else
+		return 0;
+	return -EINVAL;
+}
+
 int cow_read_snap_table(struct dm_target *ti, struct dm_arg_set *as,
 			struct cow_target *ct, struct cow_snap_args *args)
 {
@@ -196,9 +211,5 @@ int cow_read_snap_table(struct dm_target *ti, struct dm_arg_set *as,
 		r = read_feature_count(ti, as);
 	while (!r && as->argc)
 		r = snap_read_feature(ti, as, ct, args);
-	if (!r && ct->discard_passdown_origin && !ct->discard_zeroes_cow) {
-		ti->error = "discard_passdown_origin needs discard_zeroes_cow";
-		r = -EINVAL;
-	}
-	return r;
+	return r ?: check_features(ti, ct, args);
 }
