@@ -368,6 +368,46 @@ static int snap_mark(struct cow_bio *cb)
 	return -EINPROGRESS;
 }
 
+/* What snap_privatize() says of a bio, if it is none of DM_MAPIO_*. */
+enum snap_outcome {
+	SNAP_LOOK_AGAIN = -4,		/* the map has changed */
+	SNAP_HAND_OVER,			/* a worker decides again */
+	SNAP_NO_MEMORY,			/* the part decides again when there is some */
+	SNAP_NO_ROOM,
+};
+
+/* Cut @cb to the plan, and carry it out. origin->state_lock held. */
+static int snap_carry_out(struct cow_bio *cb, struct cow_bio **part, const struct cow_extent *ext,
+			  const struct snap_plan *plan)
+{
+	struct cow_store *store = cb->snap->store;
+	struct cow_pending *p = NULL;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, ext->chunk, plan->nr));
+	if (*part)
+		p = cow_pending_add(store, ext->chunk, plan->nr, plan->kind, plan->place,
+				    plan->needs_room ? plan->nr : 0);
+	if (p)
+		return snap_start(*part, ext, plan, p);
+	if (plan->needs_room)
+		cow_space_free(&store->space, plan->place, plan->nr);
+	return *part ? SNAP_NO_MEMORY : SNAP_HAND_OVER;
+}
+
+/*
+ * During a merge, writes may be in flight to a chunk that the snapshot sees at home. A pending
+ * or a newer live snapshot keeps them away; find_part() saw one, but it may be gone by now. Then
+ * the chunk must not be copied: the bio decides again.
+ */
+static bool home_is_written(const struct cow_bio *cb, const struct cow_extent *ext)
+{
+	const struct cow_snap *snap = cb->snap;
+
+	return cb->via_merge && ext->kind == COW_HOME &&
+	       !cow_merge_newer_ones_live(snap->store, snap->epoch);
+}
+
 /* Give the first chunks of @cb a private version. origin->state_lock held. */
 static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 {
@@ -392,19 +432,11 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	/* No pending is in the way, so the map does not change here under the lock. */
 	cow_map_lookup(&store->map, first, p ? p->first - first : nr, snap->epoch, &ext);
 	if (snap_in_place(snap, &ext, cb->bio))
-		return -EAGAIN;
+		return SNAP_LOOK_AGAIN;
 	if (!cow_store_trusts(store, snap, &ext))
 		return DM_MAPIO_KILL;
-	/*
-	 * During a merge, writes may be in flight to a chunk that the snapshot sees at home. A
-	 * pending or a newer live snapshot keeps them away; find_part() saw one, but it may be
-	 * gone by now. Then the chunk must not be copied: the bio is deferred and decides again.
-	 */
-	if (cb->via_merge && ext.kind == COW_HOME &&
-	    !cow_merge_newer_ones_live(store, snap->epoch)) {
-		*part = NULL;
-		return -ENOMEM;
-	}
+	if (home_is_written(cb, &ext))
+		return SNAP_HAND_OVER;
 	if (ext.kind == COW_COPIED && cow_undo_wait(cb, first, ext.nr))
 		return DM_MAPIO_SUBMITTED;
 	snap_make_plan(cb, &ext, &plan);
@@ -412,16 +444,8 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	if (r == -EINPROGRESS)
 		return DM_MAPIO_SUBMITTED;
 	if (r)
-		return r;
-	*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first, plan.nr));
-	p = *part ? cow_pending_add(store, first, plan.nr, plan.kind, plan.place,
-				    plan.needs_room ? plan.nr : 0) : NULL;
-	if (!p) {
-		if (plan.needs_room)
-			cow_space_free(&store->space, plan.place, plan.nr);
-		return -ENOMEM;
-	}
-	return snap_start(*part, &ext, &plan, p);
+		return r == -ENOMEM ? SNAP_NO_MEMORY : SNAP_NO_ROOM;
+	return snap_carry_out(cb, part, &ext, &plan);
 }
 
 /* A zeroed chunk is zero already; a discard may go on to the origin. */
@@ -440,6 +464,17 @@ static int snap_zero_is_done(struct cow_bio *part)
 		return DM_MAPIO_SUBMITTED;
 	}
 	return cow_bio_finish(part, BLK_STS_OK);
+}
+
+/* -ENOSPC: it is for the merge to decide. */
+static int snap_no_room(struct cow_bio *cb)
+{
+	if (cb->via_merge)
+		return -ENOSPC;
+	if (!cb->full_is_end)
+		return cow_bio_finish(cb, BLK_STS_NOSPC);
+	cow_store_invalidate(cb->snap->store, COW_SNAP_OVERFLOWED, "the store is full");
+	return DM_MAPIO_KILL;
 }
 
 static int snap_write(struct cow_bio *cb, struct cow_bio **part)
@@ -467,18 +502,16 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 		spin_lock(&snap->store->origin->state_lock);
 		r = snap_privatize(cb, part);
 		spin_unlock(&snap->store->origin->state_lock);
-	} while (r == -EAGAIN);
-	if (r == -ENOMEM)
-		return *part ? snap_defer(*part, part) : cow_bio_hand_over(cb, part);
-	if (r == -ENOSPC)
-		*part = cb;
-	if (r != -ENOSPC || cb->via_merge)
-		return r;
-	if (cb->full_is_end) {
-		cow_store_invalidate(store, COW_SNAP_OVERFLOWED, "the store is full");
-		return DM_MAPIO_KILL;
+	} while (r == SNAP_LOOK_AGAIN);
+	switch (r) {
+	case SNAP_HAND_OVER:
+		return cow_bio_hand_over(cb, part);
+	case SNAP_NO_MEMORY:
+		return snap_defer(*part, part);
+	case SNAP_NO_ROOM:
+		return snap_no_room(cb);
 	}
-	return cow_bio_finish(cb, BLK_STS_NOSPC);
+	return r;
 }
 
 /* Only whole chunks can be dropped: the ends of a discard are left as they are. */
