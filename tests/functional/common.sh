@@ -222,6 +222,18 @@ delay_table()
 	echo "0 $(sectors "$1") delay $1 0 $2 $1 0 $3"
 }
 
+# writes_are_delayed NAME COUNT: dm-delay has held back so many since its table was loaded.
+# (What it holds back is not in the device's count of I/O in flight.)
+writes_are_delayed()
+{
+	(($(delayed_writes "$1") >= $2))
+}
+
+delayed_writes()
+{
+	dmsetup status "$1" | awk '$3 == "delay" { nr += $5 } END { print nr + 0 }'
+}
+
 # partly_table DEV FROM COUNT WORDS...: linear, but for COUNT sectors that have these words.
 partly_table()
 {

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Beside a merge: a write to the origin that is under way is not lost to a private copy of its
-# chunk, and a merge whose record is lost with a table block is not forgotten.
+# chunk, and a merge whose record is lost, alone or with a table block, is not forgotten.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
 
 need_target delay
-plan 7
+plan 14
 exact_copies
 MIB=1048576
 CHUNK=65536
@@ -16,42 +16,59 @@ RECORDS=5		# the kind of a slot that says where records are
 
 # ---- a copy of home beside a write that goes there ----
 
-base=$(mkloop 64M)
-store=$(mkloop 96M)
+HOME_MS=15000	# a write at home
+STORE_MS=6000	# a write of data to the store
+
+# slow_writes DEV MS: but neither reads nor flushes.
+slow_writes()
+{
+	echo "0 $(sectors "$1") delay $1 0 0 $1 0 $2 $1 0 0"
+}
+
+base=$(mkloop 16M)
+store=$(mkloop 32M)
 fill_letter "$base" A
-dmcreate home "$(delay_table "$base" 0 0)"
-dmcreate cow "$(delay_table "$store" 0 0)"
-both=$((48 * MIB))	# where chunk c0 begins, then c1: far from where the merge begins
+dmcreate home "$(slow_writes "$base" 0)"
+dmcreate cow "$(slow_writes "$store" 0)"
+both=$((12 * MIB))	# where chunk c0 begins, then c1: behind the first stretch
 origin_up o /dev/mapper/home
-snap_up s /dev/mapper/home /dev/mapper/cow P 128 id 1 create copy_ahead 0 copy_around 0 throttle 1
+snap_up s /dev/mapper/home /dev/mapper/cow P 128 id 1 create copy_ahead 0 copy_around 0
 put_letter /dev/mapper/o X $both $CHUNK
 snap_up t /dev/mapper/home /dev/mapper/cow P 128 id 2 create
-put_letter /dev/mapper/t M 0 $((24 * MIB))
-put_letter /dev/mapper/t M $((60 * MIB)) $((2 * MIB))
+put_letter /dev/mapper/t M 0 $((3 * MIB))
 dmremove t
 dmremove s
 dmremove o
+# The merge's own writes are as slow, so that its first stretch stays closed.
+dmreload home "$(slow_writes "$base" $HOME_MS)"
 dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home /dev/mapper/cow P 128 2 id 2"
-ok "the merge has begun" wait_for 60 part_is_merged 53240
-dmreload cow "$(delay_table "$store" 0 6000)"
-dmreload home "$(delay_table "$base" 0 10000)"
+ok "the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
+left=$(left_of o)
+isnt "$left" 0 "nothing is merged before that"
+dmreload cow "$(slow_writes "$store" $STORE_MS)"
+# c1 is on its way to the store, for snapshot 1, which has c0 already.
 put_letter /dev/mapper/o P $((both + CHUNK)) 4096 &
 wait_for 20 io_is_in_flight o write
 sleep 0.1
+at_home=$(delayed_writes home)
 put_letter /dev/mapper/o Q $both 4096 &
-wait_for 20 io_is_in_flight home write
+ok "a write goes home beside the merge's" wait_for 20 writes_are_delayed home $((at_home + 1))
+# Were c0 copied now, it would be without the Q.
 put_letter /dev/mapper/o R $((both + 4096)) $((2 * CHUNK - 4096))
 wait
-dmreload cow "$(delay_table "$store" 0 0)"
-dmreload home "$(delay_table "$base" 0 0)"
+is "$(left_of o)" "$left" "nothing was merged meanwhile"
+dmreload cow "$(slow_writes "$store" 0)"
+dmreload home "$(slow_writes "$base" 0)"
 ok "a write that went home beside others is there" all_letter /dev/mapper/o Q $both 4096
 ok "what was written after a write that went home is there" \
 	all_letter /dev/mapper/o R $((both + 4096)) $((CHUNK - 4096))
+ok "the merge ends" wait_for 60 merged
+ok "merged, the write that went home beside others is there" all_letter "$base" Q $both 4096
 dmremove o
 dmremove home
 dmremove cow
 
-# ---- a table block is lost that says where records are ----
+# ---- the record of the merge is lost, or the table block that says where records are ----
 
 base=$(mkloop 16M)
 store=$(mkloop 32M)
@@ -69,6 +86,12 @@ dmcreate o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 10"
 ok "records: a merge is under way" wait_for 60 part_is_merged 16384
 dmremove o
 blockdev --flushbufs "$store"
+dmcreate cow "$(partly_table "$store" $(($(store_tool find-records "$(loop_file "$store")") * 8)) 1 error)"
+not_ok "records: the merge does not go on while its record cannot be read" \
+	dmsetup create o --table "0 $(sectors "$base") cowsnap-merge $base /dev/mapper/cow P 8 2 id 10"
+like "$(kernel_log)" 'the record of snapshot 10, which is being merged, is lost: run cowsnap repair' \
+	"records: the log says what is lost"
+dmremove cow
 ok "records: the table block that says where they are is lost" \
 	store_tool spoil-block "$(loop_file "$store")" $RECORDS
 not_ok "records: the merge does not go on without its record" \
