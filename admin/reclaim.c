@@ -5,7 +5,8 @@
  * Only reclaim gives back the places of versions. Each deletion asks for a run
  * (cow_store_reclaim()). A place may still be used by a snapshot's own writes: writes
  * in place hold the gate, which drop_one() shuts; private pendings are waited for
- * here.
+ * here. A run that can free nothing now is made again later, and bios that need the room
+ * wait for it.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -21,6 +22,9 @@
 #include "store/space.h"
 #include "store/state.h"
 #include "store/store.h"
+
+/* A run shuts the gate for as long as COW_DRAIN_JIFFIES: it is open for a while in between. */
+#define RETRY_JIFFIES	(20 * HZ)
 
 static void give_back(void *context, const struct cow_extent *ext)
 {
@@ -88,50 +92,82 @@ static void reclaim_await_own(struct cow_store *store)
 	wait_event(store->idle, own_have_ended(store, turn));
 }
 
+/* Nothing was freed (@r says why): what waits for the room goes on waiting. */
+static void reclaim_later(struct cow_store *store, int r)
+{
+	struct cow_origin *o = store->origin;
+
+	spin_lock(&o->state_lock);
+	/* Does nothing if a request came meanwhile: that is carried out at once. */
+	if (!store->closing)
+		queue_delayed_work(o->wq, &store->reclaim_work, r == -ENOMEM ? HZ : RETRY_JIFFIES);
+	spin_unlock(&o->state_lock);
+}
+
 /*
  * An invalid snapshot's write in place may still be in flight to a chunk that is about to be
  * given back. Creating a snapshot shuts the gate, which ends it, before the chunk is used again;
  * but beside a merge the merging snapshot's writes take chunks as well.
  */
-static bool own_writes_have_ended(struct cow_store *store)
+static int end_own_writes(struct cow_store *store)
 {
+	int r;
+
 	lockdep_assert_held(&store->origin->admin_lock);
 	if (!store->merging)
-		return true;
-	if (cow_origin_drain(store->origin, COW_DRAIN_JIFFIES))
-		return false;
-	cow_origin_thaw(store->origin);
-	return true;
+		return 0;
+	r = cow_origin_drain(store->origin, COW_DRAIN_JIFFIES);
+	if (!r)
+		cow_origin_thaw(store->origin);
+	return r;
+}
+
+/*
+ * The epochs whose versions are kept, up to now. Snapshots may be deleted from here on. Then
+ * this run frees too little, and the next one frees the rest.
+ */
+static int reclaim_prepare(struct cow_store *store, struct cow_live **live, u32 *up_to)
+{
+	int r;
+
+	mutex_lock(&store->origin->admin_lock);
+	*live = cow_store_kept_epochs(store);
+	*up_to = store->epoch;
+	r = *live ? end_own_writes(store) : -ENOMEM;
+	mutex_unlock(&store->origin->admin_lock);
+	return r;
+}
+
+static void reclaim(struct cow_store *store, const struct cow_live *live, u32 up_to)
+{
+	u64 chunk = 0;
+
+	do {
+		chunk = cow_map_reclaim(&store->map, live, up_to, chunk, give_back, store);
+		cond_resched();
+	} while (chunk && !READ_ONCE(store->closing));
 }
 
 void cow_store_reclaim_work(struct work_struct *work)
 {
-	struct cow_store *store = container_of(work, struct cow_store, reclaim_work);
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       reclaim_work);
 	unsigned int noio = memalloc_noio_save();
 	u64 run = reclaim_begin(store);
 	struct cow_live *live;
-	u64 chunk = 0;
-	u32 up_to = 0;
+	u32 up_to;
+	int r;
 
 	cow_undo_flush(store);
-	/*
-	 * Snapshots may be deleted from here on. Then this pass frees too little, and the next
-	 * one frees the rest.
-	 */
-	mutex_lock(&store->origin->admin_lock);
-	live = cow_store_kept_epochs(store);
-	if (live && own_writes_have_ended(store))
-		up_to = store->epoch;
-	mutex_unlock(&store->origin->admin_lock);
+	r = reclaim_prepare(store, &live, &up_to);
 	reclaim_await_own(store);
-	while (up_to) {
-		chunk = cow_map_reclaim(&store->map, live, up_to, chunk, give_back, store);
-		if (!chunk || READ_ONCE(store->closing))
-			break;
-		cond_resched();
-	}
+	if (!r)
+		reclaim(store, live, up_to);
 	kvfree(live);
 	cow_undo_open(store);
-	reclaim_ended(store, run);
+	if (r)
+		reclaim_later(store, r);
+	else
+		reclaim_ended(store, run);
 	memalloc_noio_restore(noio);
 }

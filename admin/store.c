@@ -13,8 +13,6 @@
  */
 #include <linux/module.h>
 #include <linux/slab.h>
-#include <linux/module.h>
-#include <linux/slab.h>
 
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap-kcopyd.h"
@@ -150,7 +148,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	init_waitqueue_head(&store->idle);
 	INIT_WORK(&store->event_work, cow_store_event_work);
 	INIT_WORK(&store->fail_work, cow_super_fail_work);
-	INIT_WORK(&store->reclaim_work, cow_store_reclaim_work);
+	INIT_DELAYED_WORK(&store->reclaim_work, cow_store_reclaim_work);
 	INIT_DELAYED_WORK(&store->full_work, cow_store_full_work);
 	INIT_WORK(&store->extend_work, cow_super_extend_work);
 	INIT_WORK(&store->mark_work, cow_super_mark_work);
@@ -434,7 +432,7 @@ static void stop_works(struct cow_store *store)
 	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->note_work);
 	cancel_delayed_work_sync(&store->full_work);
-	cancel_work_sync(&store->reclaim_work);
+	cancel_delayed_work_sync(&store->reclaim_work);
 	cancel_work_sync(&store->event_work);
 	flush_work(&store->check_work);
 }

@@ -148,7 +148,7 @@ void cow_store_reclaim(struct cow_store *store)
 	spin_lock(&store->origin->state_lock);
 	if (!store->closing) {
 		store->reclaims_wanted++;
-		queue_work(store->origin->wq, &store->reclaim_work);
+		mod_delayed_work(store->origin->wq, &store->reclaim_work, 0);
 	}
 	spin_unlock(&store->origin->state_lock);
 }

@@ -126,7 +126,7 @@ struct cow_store {
 	u64 reclaims_done;		/* the last request that has been dealt with */
 	unsigned int own_turn;		/* counter that new private pendings are in */
 	unsigned int nr_own[2];		/* private pendings; see reclaim_await_own() */
-	struct work_struct reclaim_work;	/* admin/reclaim.c */
+	struct delayed_work reclaim_work;	/* admin/reclaim.c */
 	struct delayed_work full_work;	/* admin/full.c */
 	u64 zero_chunks;		/* all-zero ones, not written */
 	u64 copied_chunks;		/* copied for the sake of the origin */
