@@ -557,7 +557,8 @@ int cow_store_meet_origin(struct cow_store *store)
 	}
 	r = cow_load_settle(store);
 	if (r) {
-		DMERR("store %pg cannot be opened (error %d)", store->bdev, r);
+		DMERR("store %pg cannot be opened (%d): remove its tables and load them again",
+		      store->bdev, r);
 		return r;
 	}
 	store->early = false;

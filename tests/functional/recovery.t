@@ -11,8 +11,9 @@
 CHUNKS=256
 expect_log 'blk_update_request|Buffer I/O error|critical .* error'
 
+need_target flakey
 exact_copies
-plan 58
+plan 68
 
 # The store: chunks of 4096 bytes, blocks of 512.
 SUPER_B=512			# where the second superblock begins
@@ -201,6 +202,32 @@ early()
 		"early, $way: the snapshot is as the origin tells"
 	close_all
 	dmremove real
+}
+
+# The first resume fails: what is settled by half is not used by the next.
+early_fails()
+{
+	local real
+
+	after_crash new "$TEST_TMP/rotten"
+	swap_table cow "$(no_writes_table "$store")"
+	dmcreate real "" --notable
+	real=$(number_of real)
+	dmcreate s1 "" --notable
+	dmload real "0 $(sectors "$base") linear $base 0"
+	dmload s1 "0 $(sectors "$base") cowsnap $real /dev/mapper/cow P 8 2 id 1"
+	dm resume real
+	not_ok "early, not written: the store is not opened" dm resume s1
+	like "$(kernel_log)" 'store .* cannot be opened \(-5\): remove its tables and load them' \
+		"early, not written: the log says what helps"
+	swap_table cow "$(linear_table "$store")"
+	not_ok "early, written by half: the store is not opened with the same tables" dm resume s1
+	close_all
+	dmremove real
+	ok "early, its tables loaded again: the store is opened" open_all 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "eio $LAST-$LAST " \
+		"early, its tables loaded again: the snapshot is as the origin tells"
+	close_all
 }
 
 # Closed without having been used: nothing is settled, nothing is lost.
@@ -418,6 +445,34 @@ other_damage()
 	close_all
 }
 
+# Blocks of 4096 bytes: the first two have a superblock each, and slots. The superblock is
+# written again with a block whose slots are lost; they stay lost.
+lost_beside_superblock()
+{
+	local large first
+
+	large=$(mkloop 4M --sector 4096)
+	origin_up o "$base"
+	cp "$(loop_file "$base")" "$TEST_TMP/old"
+	snap_up s1 "$base" "$large" P 8 id 1 create
+	mark_chunks /dev/mapper/o 1 0 255
+	close_all
+	spoil_bytes "$(loop_file "$large")" 1000 4
+	blockdev --flushbufs "$large"
+	ok "slots beside a superblock lost: the store is opened" \
+		snap_up s1 "$base" "$large" P 8 id 1
+	first=$(differences /dev/mapper/s1 "$TEST_TMP/old")
+	like "$first" '^eio [-0-9 ]*$' "slots beside a superblock lost: their chunks give errors"
+	ok "slots beside a superblock lost: the superblock is written" \
+		dm message s1 0 set low_water 77
+	close_all
+	ok "slots beside a superblock lost: the store is opened again" \
+		snap_up s1 "$base" "$large" P 8 id 1
+	is "$(differences /dev/mapper/s1 "$TEST_TMP/old")" "$first" \
+		"slots beside a superblock lost: opened again, their chunks give errors"
+	close_all
+}
+
 base=$(mkloop 1M)
 store=$(mkloop 4M)
 dmcreate cow "$(linear_table "$store")"
@@ -425,6 +480,7 @@ last_commit
 later_number
 early new "eio $LAST-$LAST "
 early old ""
+early_fails
 early_unused
 unreadable_suspect
 read_only_store
@@ -446,3 +502,4 @@ not_ok "unreadable records: the snapshots recorded there are gone" \
 close_all
 clean_store
 other_damage
+lost_beside_superblock
