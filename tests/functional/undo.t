@@ -9,7 +9,7 @@
 need fio
 need_target delay flakey
 MIB=1048576
-plan 34
+plan 36
 echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
@@ -152,5 +152,11 @@ dmremove cow
 pass "a snapshot is removed with its copies still buffered"
 persistent=$(mkloop 8M)
 origin_up o "$base"
-not_ok "a persistent store refuses an undo buffer" \
-	snap_up s "$base" "$persistent" P 8 undo_buffer 64
+dmcreate s "" --notable
+not_ok "a table with an undo buffer for a persistent store is not loaded" \
+	dmload s "$(snap_table "$base" "$persistent" P 8 undo_buffer 64)"
+like "$(kernel_log)" 'undo_buffer 64 is for transient stores' \
+	"the log says for which stores an undo buffer is"
+dmremove s
+snap_up s "$base" "$persistent" P
+not_ok "a persistent store that is open takes no undo buffer" dm message s 0 set undo_buffer 64
