@@ -86,7 +86,8 @@ dmcreate o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 10"
 ok "records: a merge is under way" wait_for 60 part_is_merged 16384
 dmremove o
 blockdev --flushbufs "$store"
-dmcreate cow "$(partly_table "$store" $(($(store_tool find-records "$(loop_file "$store")") * 8)) 1 error)"
+records=$(store_tool find-records "$(loop_file "$store")")
+dmcreate cow "$(partly_table "$store" $((records * 8)) 1 error)"
 not_ok "records: the merge does not go on while its record cannot be read" \
 	dmsetup create o --table "0 $(sectors "$base") cowsnap-merge $base /dev/mapper/cow P 8 2 id 10"
 like "$(kernel_log)" 'the record of snapshot 10, which is being merged, is lost: run cowsnap repair' \
