@@ -305,14 +305,57 @@ merge_without_memory()
 	ok "the merged origin has the snapshot's content" same /dev/mapper/o "$TEST_TMP/now"
 }
 
+# ---- the parts of a bio ----
+
+# function_range NAME: "START END" of a function of the module.
+function_range()
+{
+	functions | awk -v name="$1" 'start { print start, $1; exit } $2 == name { start = $1 }'
+}
+
+# A write that waited as a whole is cut by a worker: more often than there are pieces in
+# reserve, while those in use are under way. Then its parts are written one after the other.
+parts()
+{
+	local bytes=$((MIB / 4)) range words=() at
+
+	read -ra range <<<"$(function_range cow_bio_front)"
+	fill "$base" "$TEST_TMP/now"
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	dmcreate cow "$(linear_table "$other")"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/cow N 8
+	for ((at = 4096; at < bytes; at += 8192)); do
+		words+=("$at" 4096)
+	done
+	put /dev/mapper/s "$TEST_TMP/old" "${words[@]}"
+	swap_table cow "$(delay_table "$other" 0 4000)"
+	# The copy of chunk 0 is what the large write waits for.
+	put /dev/mapper/s "$TEST_TMP/old" 0 512 &
+	wait_for 60 writes_are_delayed cow 1
+	failing 100 "${range[@]}"
+	put_letter /dev/mapper/s L 0 "$bytes" "$bytes"
+	failing 0
+	wait
+	swap_table cow "$(linear_table "$other")"
+	letters L "$bytes" | dd of="$TEST_TMP/old" conv=notrunc status=none
+	ok "a write without memory for its parts writes all of them" same /dev/mapper/s "$TEST_TMP/old"
+	ok "a write without memory for its parts leaves the origin alone" \
+		same /dev/mapper/o "$TEST_TMP/now"
+	dmremove s
+	dmremove o
+	dmremove cow
+}
+
 exact_copies
 base=$(mkloop ${SIZE}M)
 store=$(mkloop 64M)
 other=$(mkloop 16M)
 open_filters
 at_exit close_filters
-requests
-work
-merge_without_memory
+(($#)) || set -- parts requests work merge_without_memory
+for scenario; do
+	"$scenario"
+done
 close_filters
 done_testing
