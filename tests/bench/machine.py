@@ -114,6 +114,7 @@ class Machine:
         self.kver = line.split()[1]
         self.fresh = fresh
         self.dir = Path(tempfile.mkdtemp(prefix="cowsnap-bench-"))
+        self.qemu_words = []    # more of them
         self.kept_dir = CACHE_DIR / "bench" / "kept"
         self.kept_dir.mkdir(parents=True, exist_ok=True)
         subprocess.run([BENCH_DIR / "initramfs", self.kver, self.dir], check=True,
@@ -200,7 +201,7 @@ class Machine:
     def _boot(self, job):
         work = Path(tempfile.mkdtemp(dir=self.dir))
         time_words = VIRTUAL_TIME if job.cpus == 1 else ["-smp", str(job.cpus)]
-        argv = QEMU + time_words + [
+        argv = QEMU + time_words + self.qemu_words + [
             "-m", job.memory, "-kernel", str(self.kernel),
             "-initrd", str(self._initrd(job, work)), "-append", KERNEL_WORDS,
             "-serial", f"file:{work}/console", "-serial", f"file:{work}/out"]
