@@ -22,6 +22,7 @@
  */
 #include <linux/module.h>
 
+#include "dm-cowsnap-compat.h"
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap-kcopyd.h"
 #include "copy/data.h"
@@ -36,6 +37,9 @@
 
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
+
+/* What is written at a time to a store that has not to seek. */
+#define UNDO_BATCH_SECTORS	128U
 
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
@@ -142,6 +146,18 @@ static void undo_drain(struct cow_store *store)
 		return;
 	cow_engine_resume(store->origin->engine, &store->undo, store->nr_in_undo);
 	store->nr_in_undo = 0;
+	store->sectors_in_undo = 0;
+}
+
+/*
+ * Is it time to write? To a disk with a head as many as possible in a row. Elsewhere a few
+ * in one bio are as good, and writing them delays others less.
+ */
+static bool undo_is_due(const struct cow_store *store)
+{
+	if (!bdev_rot(store->bdev) && store->sectors_in_undo >= UNDO_BATCH_SECTORS)
+		return true;
+	return store->undo_sectors * 2 >= undo_most(store);
 }
 
 void cow_undo_add(struct cow_pending *p)
@@ -152,7 +168,8 @@ void cow_undo_add(struct cow_pending *p)
 	p->job.ops = &undo_ops;
 	list_add_tail(&p->job.node, &store->undo);
 	store->nr_in_undo++;
-	if (store->undo_sectors * 2 >= undo_most(store) || store->undo_closed)
+	store->sectors_in_undo += kept_sectors(&p->job);
+	if (undo_is_due(store) || store->undo_closed)
 		undo_drain(store);
 	else
 		queue_delayed_work(store->origin->wq, &store->undo_work, UNDO_WAIT);
@@ -234,6 +251,7 @@ void cow_undo_close(struct cow_store *store)
 	while ((p = list_first_entry_or_null(&store->undo, struct cow_pending, job.node))) {
 		list_del(&p->job.node);
 		store->nr_in_undo--;
+		store->sectors_in_undo -= kept_sectors(&p->job);
 		cow_pending_forget_kept(p);
 		cow_undo_drop(p);
 	}

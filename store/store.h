@@ -103,6 +103,7 @@ struct cow_store {
 	/* Transient stores, copies kept in memory: copy/undo.c, under state_lock. */
 	struct list_head undo;		/* their struct cow_job; not those being written */
 	unsigned int nr_in_undo;	/* on that list */
+	sector_t sectors_in_undo;	/* of these, in whole pages */
 	struct rb_root_cached kept;	/* all of them */
 	unsigned int nr_undo;		/* READ_ONCE without the lock */
 	sector_t undo_sectors;
