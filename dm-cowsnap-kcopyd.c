@@ -26,10 +26,12 @@
  * writer's copies stay sequential, however short memory is. kcopyd_requeue=tail puts such a
  * job behind the others instead, as kernels before 2.6.28 did, to compare.
  *
- * Gathering. On a rotational disk that has to seek to the store and back for each small copy,
- * copies that have been read wait until few others are being read, and are then written
- * together. The engine recognises a store on the same disk by its writes, which take as long
- * as the reads in the same queue; on a disk of its own they are much quicker.
+ * Gathering. Small copies that have been read wait for others that are being read, and are then
+ * written together: their places are neighbours, and so are their slots in the tables. Where
+ * nothing has to seek they wait for half of those that were being read. A rotational disk
+ * that has to seek to the store and back waits until few are left. The engine recognises a
+ * store on the same disk by its writes, which take as long as the reads in the same queue; on
+ * a disk of its own they are much quicker.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
  * the largest job. A job holds pages only while its own I/O is in flight, so pages always
@@ -42,6 +44,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/slab.h>
+#include <linux/sort.h>
 
 #include "dm-cowsnap-compat.h"
 #include "dm-cowsnap-kcopyd.h"
@@ -49,14 +52,21 @@
 #define ENGINE_MIN_BUDGET_KIB	16U
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
+/* After so many rounds the work item ends, for those that wait for it, and is queued again. */
+#define ENGINE_ROUNDS		64U
+
+/* So many writes at a time are put in order of their places. */
+#define ENGINE_SORTED		64
+
 /* With a throttle, the longest slice of copying before a rest. */
 #define THROTTLE_SLICE_NS	(40 * NSEC_PER_MSEC)
 
 /*
- * Where copies are gathered: start writing once the jobs that wait to be written outnumber
- * those being read by this factor.
+ * Gathered copies are written once they outnumber those being read by this factor: on a
+ * disk that has to seek, and elsewhere.
  */
 #define GATHER_FACTOR		3U
+#define GATHER_FACTOR_QUICK	1U
 
 /* At first the store is taken for a disk, perhaps the same one. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
@@ -79,9 +89,17 @@ module_param_cb(kcopyd_requeue, &kcopyd_requeue_ops, NULL, 0644);
 MODULE_PARM_DESC(kcopyd_requeue,
 		 "where a copy that lacks memory goes back into the queue: head (default) or tail");
 
+/* What the worker does. To queue a work item that runs costs the wakeup of a second task. */
+enum engine_state {
+	ENGINE_IDLE,
+	ENGINE_RUNS,
+	ENGINE_WANTED,			/* it is queued, or goes round once more */
+};
+
 struct cow_engine {
 	struct workqueue_struct *wq;
 	struct work_struct work;
+	atomic_t state;			/* enum engine_state */
 	struct delayed_work unpause;	/* after a rest */
 	struct delayed_work wake_later;
 	void (*hook)(void *context);
@@ -96,6 +114,7 @@ struct cow_engine {
 	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head written;
 	unsigned int nr_reading, nr_read;	/* jobs being read, and on these two lists */
+	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
 	long nr_pages;			/* all there are, in use or not */
 	long nr_wanted;			/* for jobs, and for those that are kept */
@@ -109,6 +128,7 @@ struct cow_engine {
 	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
 	u64 write_ns;			/* the same of writing it */
 	struct bio_list writes;		/* to be submitted by the end of this round */
+	struct bio *sorted[ENGINE_SORTED];	/* some of them, on their way */
 	unsigned int nr_active;		/* jobs that have pages */
 	unsigned int nr_most;		/* of these, since the slice began */
 	unsigned int slice_share;	/* percent of time in force when it began */
@@ -268,21 +288,36 @@ static bool engine_is_current(struct cow_engine *e)
 	return current_work() == &e->work;
 }
 
-/* The worker has something to do. Its own calls only make it go round once more. */
+/*
+ * The worker has something to do. Its own calls only make it go round once more. What it has to
+ * find was put on a list before: pairs with atomic_xchg() in engine_work().
+ */
 static void engine_wake(struct cow_engine *e)
 {
 	if (engine_is_current(e))
 		e->again = true;
-	else
+	else if (atomic_xchg(&e->state, ENGINE_WANTED) == ENGINE_IDLE)
 		queue_work(e->wq, &e->work);
 }
 
 /* ---------------------------------------------------------------------- bios */
 
+/* Is it time to write the gathered copies? */
+static bool are_gathered(struct cow_engine *e)
+{
+	unsigned int factor = e->rotates ? GATHER_FACTOR : GATHER_FACTOR_QUICK;
+
+	lockdep_assert_held(&e->queue_lock);
+	if (e->rotates && e->write_ns * 4 < e->read_ns)
+		return true;
+	return e->nr_read >= e->nr_reading * factor;
+}
+
 static void job_io_ended(struct cow_job *job)
 {
 	struct cow_engine *e = job->engine;
 	unsigned long flags;
+	bool wake = true;
 
 	if (!atomic_dec_and_test(&job->ios))
 		return;
@@ -297,9 +332,11 @@ static void job_io_ended(struct cow_job *job)
 		list_add_tail(&job->node, job->patient ? &e->patient : &e->read);
 		e->nr_reading--;
 		e->nr_read++;
+		wake = !job->patient || are_gathered(e);
 	}
 	spin_unlock_irqrestore(&e->queue_lock, flags);
-	engine_wake(e);
+	if (wake)
+		engine_wake(e);
 	rcu_read_unlock();
 }
 
@@ -328,14 +365,145 @@ static void cow_io_endio(struct bio *bio)
 	job_io_ended(job);
 }
 
-static void submit_writes(struct cow_engine *e)
+static void submit_write(struct cow_engine *e, struct bio *bio)
 {
+	if (e->rotates)
+		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
+	submit_bio_noacct(bio);
+}
+
+/* The bios of a batch each end for themselves; after an error each is written alone. */
+static void batch_endio(struct bio *batch)
+{
+	struct bio *bio = batch->bi_private, *next;
+	struct cow_engine *e = container_of(bio, struct cow_io, bio)->job->engine;
+	bool failed = batch->bi_status;
+	unsigned long flags;
+
+	bio_put(batch);
+	/* Keeps the engine: with the end of its last job all its users may go. */
+	rcu_read_lock();
+	for (; bio; bio = next) {
+		next = bio->bi_next;
+		bio->bi_next = NULL;
+		if (!failed) {
+			cow_io_endio(bio);
+			continue;
+		}
+		spin_lock_irqsave(&e->queue_lock, flags);
+		bio_list_add(&e->alone, bio);
+		spin_unlock_irqrestore(&e->queue_lock, flags);
+	}
+	if (failed)
+		engine_wake(e);
+	rcu_read_unlock();
+}
+
+/* By device, flags and place. */
+static int compare_writes(const void *a, const void *b)
+{
+	const struct bio *x = *(const struct bio **)a, *y = *(const struct bio **)b;
+
+	if (x->bi_bdev != y->bi_bdev)
+		return x->bi_bdev < y->bi_bdev ? -1 : 1;
+	if (x->bi_opf != y->bi_opf)
+		return x->bi_opf < y->bi_opf ? -1 : 1;
+	if (x->bi_iter.bi_sector == y->bi_iter.bi_sector)
+		return 0;
+	return x->bi_iter.bi_sector < y->bi_iter.bi_sector ? -1 : 1;
+}
+
+/* How many of @nr sorted bios, from the first on, can go in one; *@vecs is what they take. */
+static unsigned int batch_size(struct bio **bios, unsigned int nr, unsigned int *vecs)
+{
+	unsigned int i;
+
+	*vecs = bios[0]->bi_vcnt;
+	for (i = 1; i < nr; i++) {
+		if (bios[i]->bi_bdev != bios[0]->bi_bdev ||
+		    bios[i]->bi_opf != bios[0]->bi_opf ||
+		    bios[i]->bi_iter.bi_sector != bio_end_sector(bios[i - 1]) ||
+		    *vecs + bios[i]->bi_vcnt > BIO_MAX_VECS)
+			break;
+		*vecs += bios[i]->bi_vcnt;
+	}
+	return i;
+}
+
+static void batch_add(struct bio *batch, const struct bio *bio)
+{
+	unsigned int i;
+
+	for (i = 0; i < bio->bi_vcnt; i++)
+		__bio_add_page(batch, bio->bi_io_vec[i].bv_page, bio->bi_io_vec[i].bv_len,
+			       bio->bi_io_vec[i].bv_offset);
+}
+
+/*
+ * Copies that lie next to each other in the store are written with one bio: the layers
+ * below cost as much for a small bio as for a large one.
+ */
+static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int nr,
+			 unsigned int vecs)
+{
+	ktime_t now = e->rotates ? ktime_get() : 0;
+	struct bio *batch;
+	unsigned int i;
+
+	batch = bio_alloc_bioset(bios[0]->bi_bdev, vecs, bios[0]->bi_opf,
+				 GFP_NOWAIT | __GFP_NOWARN, &e->bios);
+	if (!batch)
+		return false;
+	batch->bi_iter.bi_sector = bios[0]->bi_iter.bi_sector;
+	batch->bi_end_io = batch_endio;
+	batch->bi_private = bios[0];
+	for (i = 0; i < nr; i++) {
+		container_of(bios[i], struct cow_io, bio)->job->begun = now;
+		batch_add(batch, bios[i]);
+		bios[i]->bi_next = i + 1 < nr ? bios[i + 1] : NULL;
+	}
+	submit_bio_noacct(batch);
+	return true;
+}
+
+static void submit_sorted(struct cow_engine *e, struct bio **bios, unsigned int nr)
+{
+	unsigned int vecs, size, i;
+
+	for (; nr; nr -= size, bios += size) {
+		size = batch_size(bios, nr, &vecs);
+		if (size > 1 && submit_batch(e, bios, size, vecs))
+			continue;
+		for (i = 0; i < size; i++)
+			submit_write(e, bios[i]);
+	}
+}
+
+static void submit_alone(struct cow_engine *e)
+{
+	struct bio_list bios;
 	struct bio *bio;
 
-	while ((bio = bio_list_pop(&e->writes))) {
-		if (e->rotates)
-			container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
-		submit_bio_noacct(bio);
+	spin_lock_irq(&e->queue_lock);
+	bios = e->alone;
+	bio_list_init(&e->alone);
+	spin_unlock_irq(&e->queue_lock);
+	while ((bio = bio_list_pop(&bios)))
+		submit_write(e, bio);
+}
+
+static void submit_writes(struct cow_engine *e)
+{
+	unsigned int nr;
+
+	if (!bio_list_empty(&e->alone))
+		submit_alone(e);
+	while (!bio_list_empty(&e->writes)) {
+		for (nr = 0; nr < ENGINE_SORTED && !bio_list_empty(&e->writes); nr++)
+			e->sorted[nr] = bio_list_pop(&e->writes);
+		if (nr > 1)
+			sort(e->sorted, nr, sizeof(e->sorted[0]), compare_writes, NULL);
+		submit_sorted(e, e->sorted, nr);
 	}
 }
 
@@ -596,19 +764,6 @@ static void finish_written(struct cow_engine *e)
 	}
 }
 
-/* Is it time to write the gathered copies? */
-static bool are_gathered(struct cow_engine *e)
-{
-	bool enough;
-
-	if (!e->rotates || e->write_ns * 4 < e->read_ns)
-		return true;
-	spin_lock_irq(&e->queue_lock);
-	enough = e->nr_read >= e->nr_reading * GATHER_FACTOR;
-	spin_unlock_irq(&e->queue_lock);
-	return enough;
-}
-
 /* A job that has been read; if @all, also one of those that are gathered. */
 static struct cow_job *pop_read(struct cow_engine *e, bool all)
 {
@@ -633,7 +788,9 @@ static void write_read(struct cow_engine *e)
 
 	if (list_empty_careful(&e->read) && list_empty_careful(&e->patient))
 		return;
+	spin_lock_irq(&e->queue_lock);
 	all = are_gathered(e);
+	spin_unlock_irq(&e->queue_lock);
 	while ((job = pop_read(e, all))) {
 		if (job->keep) {
 			job_started(e);
@@ -733,11 +890,20 @@ static void engine_round(struct cow_engine *e)
 static void engine_work(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(work, struct cow_engine, work);
+	unsigned int rounds = ENGINE_ROUNDS;
 
 	do {
 		e->again = false;
+		/* Before the lists are looked at: pairs with atomic_xchg() in engine_wake(). */
+		atomic_xchg(&e->state, ENGINE_RUNS);
 		engine_round(e);
-	} while (e->again);
+		if (!--rounds) {
+			atomic_set(&e->state, ENGINE_WANTED);
+			queue_work(e->wq, &e->work);
+			return;
+		}
+	} while (e->again ||
+		 atomic_cmpxchg(&e->state, ENGINE_RUNS, ENGINE_IDLE) != ENGINE_RUNS);
 }
 
 /* --------------------------------------------------------------- its callers */
@@ -913,6 +1079,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 	e->write_ns = WRITE_NS_AT_FIRST;
 	e->rotates = bdev_rot(bdev);
 	bio_list_init(&e->writes);
+	bio_list_init(&e->alone);
 	INIT_WORK(&e->work, engine_work);
 	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
 	INIT_DELAYED_WORK(&e->wake_later, engine_wake_later);
