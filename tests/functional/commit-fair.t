@@ -35,7 +35,7 @@ turns()
 }
 
 fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=64 \
-	--filename=/dev/mapper/o --allow_file_create=0 --size=1g --runtime=40 \
+	--filename=/dev/mapper/o --allow_file_create=0 --size=1g --runtime=600 --time_based \
 	>"$TEST_TMP/fio.log" 2>&1 &
 fio=$!
 begun()
