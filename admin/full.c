@@ -10,7 +10,6 @@
 #include "dm-cowsnap.h"
 #include "admin/full.h"
 #include "disk/super.h"
-#include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
 #include "store/room.h"
@@ -41,50 +40,50 @@ static struct cow_snap *pick_victim(struct cow_store *store, const struct cow_li
 	return victim;
 }
 
-static struct cow_snap *find_victim(struct cow_store *store)
+/* -ENOSPC: there is none. The last snapshot is not dropped: the store overflows. */
+static int find_victim(struct cow_store *store, struct cow_snap **victim)
 {
 	struct cow_live *live = cow_store_kept_epochs(store);
-	struct cow_snap *victim = NULL;
 	u64 *owned, chunk = 0;
 
 	owned = live ? kvcalloc(live->nr + 1, sizeof(*owned), GFP_KERNEL) : NULL;
-	/* The last snapshot is not dropped: the store overflows. */
-	if (!owned || live->nr < 2)
-		goto free;
-	do {
-		chunk = cow_map_owned(&store->map, live, chunk, owned);
-		cond_resched();
-	} while (chunk);
-	victim = pick_victim(store, live, owned);
-free:
+	*victim = NULL;
+	if (owned && live->nr >= 2) {
+		do {
+			chunk = cow_map_owned(&store->map, live, chunk, owned);
+			cond_resched();
+		} while (chunk);
+		*victim = pick_victim(store, live, owned);
+	}
 	kvfree(owned);
 	kvfree(live);
-	return victim;
+	if (!owned)
+		return -ENOMEM;
+	return *victim ? 0 : -ENOSPC;
 }
 
-static bool drop_one(struct cow_store *store)
+static int drop_one(struct cow_store *store)
 {
-	struct cow_snap *victim = find_victim(store);
 	struct cow_change change;
-	struct cow_live *live;
+	struct cow_snap *victim;
+	int r;
 
-	if (!victim)
-		return false;
+	r = find_victim(store, &victim);
+	if (r)
+		return r;
 	DMWARN("store %pg is full: snapshot %u of %pg is dropped to make room",
 	       store->bdev, victim->id, store->origin->bdev);
 	cow_change_begin(&change, store, victim);
 	change.state = COW_SNAP_DROPPED;
-	if (cow_change_end(&change))
-		return false;
+	r = cow_change_end(&change);
+	if (r)
+		return r;
 	/* Its own writes have to complete before their places are given to others. */
-	if (cow_origin_drain(store->origin, COW_DRAIN_JIFFIES))
-		return false;
-	live = cow_store_alloc_live(store);
-	cow_store_take_live(store, live);
-	cow_origin_thaw(store->origin);
+	store->own_to_end = true;
+	cow_store_renew_live(store);
 	queue_work(store->origin->wq, &store->event_work);
 	cow_store_reclaim(store);
-	return true;
+	return 0;
 }
 
 void cow_store_full_work(struct work_struct *work)
@@ -94,7 +93,8 @@ void cow_store_full_work(struct work_struct *work)
 	/* Writers wait for this, and memory may wait for them. */
 	unsigned int noio = memalloc_noio_save();
 	struct cow_origin *o = store->origin;
-	bool drop, done = false;
+	bool drop;
+	int r = -ENOSPC;
 
 	mutex_lock(&o->admin_lock);
 	spin_lock(&o->state_lock);
@@ -102,11 +102,13 @@ void cow_store_full_work(struct work_struct *work)
 	       store->options.on_full == COWSNAP_FULL_DROP_OLDEST;
 	spin_unlock(&o->state_lock);
 	if (drop)
-		done = drop_one(store);
+		r = drop_one(store);
 	mutex_unlock(&o->admin_lock);
 
 	spin_lock(&o->state_lock);
-	if (!done)
+	if (r == -ENOMEM && !store->closing)
+		queue_delayed_work(o->room_wq, &store->full_work, HZ);
+	else if (r)
 		cow_store_overflow(store, drop ? "the store is full" :
 				   "the store stayed full for too long");
 	spin_unlock(&o->state_lock);

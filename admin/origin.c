@@ -24,6 +24,8 @@
 static void origin_free(struct cow_origin *o)
 {
 	/* A task that has parked a bio may be on its last lines: they use gate and engine. */
+	if (o->room_wq)
+		destroy_workqueue(o->room_wq);
 	if (o->wq)
 		destroy_workqueue(o->wq);
 	if (!IS_ERR_OR_NULL(o->engine))
@@ -55,7 +57,10 @@ static int origin_init_resources(struct cow_origin *o)
 		return -ENOMEM;
 	o->wq = alloc_workqueue("cowsnap-%u:%u", WQ_MEM_RECLAIM | WQ_UNBOUND, 0,
 				MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
-	if (!o->wq)
+	/* Making room shuts the gate, which bios on the other workqueue may hold. */
+	o->room_wq = alloc_workqueue("cowsnap-room-%u:%u", WQ_MEM_RECLAIM | WQ_UNBOUND, 0,
+				     MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
+	if (!o->wq || !o->room_wq)
 		return -ENOMEM;
 	o->engine = cow_engine_create(o->bdev, cow_copy_work, o);
 	return PTR_ERR_OR_ZERO(o->engine);

@@ -4,8 +4,7 @@
  *
  * Only reclaim gives back the places of versions. Each deletion asks for a run
  * (cow_store_reclaim()). A place may still be used by a snapshot's own writes: writes
- * in place hold the gate, which drop_one() shuts; private pendings are waited for
- * here. A run that can free nothing now is made again later, and bios that need the room
+ * in place hold the gate, which is shut here; private pendings are waited for. A run that can free nothing now is made again later, and bios that need the room
  * wait for it.
  */
 #include <linux/module.h>
@@ -100,26 +99,29 @@ static void reclaim_later(struct cow_store *store, int r)
 	spin_lock(&o->state_lock);
 	/* Does nothing if a request came meanwhile: that is carried out at once. */
 	if (!store->closing)
-		queue_delayed_work(o->wq, &store->reclaim_work, r == -ENOMEM ? HZ : RETRY_JIFFIES);
+		queue_delayed_work(o->room_wq, &store->reclaim_work,
+				   r == -ENOMEM ? HZ : RETRY_JIFFIES);
 	spin_unlock(&o->state_lock);
 }
 
 /*
- * An invalid snapshot's write in place may still be in flight to a chunk that is about to be
- * given back. Creating a snapshot shuts the gate, which ends it, before the chunk is used again;
- * but beside a merge the merging snapshot's writes take chunks as well.
+ * A dropped snapshot's write in place may still be in flight to a chunk that is about to be
+ * given back. So may an invalid one's: creating a snapshot shuts the gate, which ends it, before
+ * the chunk is used again; but beside a merge the merging snapshot's writes take chunks as well.
  */
 static int end_own_writes(struct cow_store *store)
 {
 	int r;
 
 	lockdep_assert_held(&store->origin->admin_lock);
-	if (!store->merging)
+	if (!store->merging && !store->own_to_end)
 		return 0;
 	r = cow_origin_drain(store->origin, COW_DRAIN_JIFFIES);
-	if (!r)
-		cow_origin_thaw(store->origin);
-	return r;
+	if (r)
+		return r;
+	store->own_to_end = false;
+	cow_origin_thaw(store->origin);
+	return 0;
 }
 
 /*

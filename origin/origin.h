@@ -54,6 +54,7 @@ struct cow_origin {
 	/* Set up in admin/origin.c. */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */
 	struct workqueue_struct *wq;	/* all that may wait for the engine */
+	struct workqueue_struct *room_wq;	/* what waits for work on that one as well */
 	struct cow_engine *engine;
 	mempool_t pending_pool;
 	struct bio_set pieces;		/* io/bio.c */

@@ -83,7 +83,7 @@ static void store_is_full(struct cow_store *store)
 		fallthrough;
 	case COWSNAP_FULL_DROP_OLDEST:
 		cow_store_set_blocked(store, COW_STORE_FULL);
-		mod_delayed_work(store->origin->wq, &store->full_work, seconds * HZ);
+		mod_delayed_work(store->origin->room_wq, &store->full_work, seconds * HZ);
 		queue_work(store->origin->wq, &store->event_work);
 		return;
 	}
@@ -148,7 +148,7 @@ void cow_store_reclaim(struct cow_store *store)
 	spin_lock(&store->origin->state_lock);
 	if (!store->closing) {
 		store->reclaims_wanted++;
-		mod_delayed_work(store->origin->wq, &store->reclaim_work, 0);
+		mod_delayed_work(store->origin->room_wq, &store->reclaim_work, 0);
 	}
 	spin_unlock(&store->origin->state_lock);
 }

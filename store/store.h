@@ -125,6 +125,7 @@ struct cow_store {
 	unsigned int nr_snaps;
 	u64 reclaims_wanted;		/* runs of reclaim_work asked for */
 	u64 reclaims_done;		/* the last request that has been dealt with */
+	bool own_to_end;		/* writes in place of a dropped snapshot; admin_lock */
 	unsigned int own_turn;		/* counter that new private pendings are in */
 	unsigned int nr_own[2];		/* private pendings; see reclaim_await_own() */
 	struct delayed_work reclaim_work;	/* admin/reclaim.c */
