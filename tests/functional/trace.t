@@ -14,6 +14,7 @@ exact_copies
 traced()
 {
 	echo >"$dir/trace"
+	echo 1 >"$dir/tracing_on"
 	echo 1 >"$dir/events/cowsnap/enable"
 	"$@"
 	echo 0 >"$dir/events/cowsnap/enable"
