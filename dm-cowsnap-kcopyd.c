@@ -407,7 +407,7 @@ static int compare_writes(const void *a, const void *b)
 	if (x->bi_bdev != y->bi_bdev)
 		return x->bi_bdev < y->bi_bdev ? -1 : 1;
 	if (x->bi_opf != y->bi_opf)
-		return x->bi_opf < y->bi_opf ? -1 : 1;
+		return (__force u32)x->bi_opf < (__force u32)y->bi_opf ? -1 : 1;
 	if (x->bi_iter.bi_sector == y->bi_iter.bi_sector)
 		return 0;
 	return x->bi_iter.bi_sector < y->bi_iter.bi_sector ? -1 : 1;

@@ -4,8 +4,8 @@
  *
  * Only reclaim gives back the places of versions. Each deletion asks for a run
  * (cow_store_reclaim()). A place may still be used by a snapshot's own writes: writes
- * in place hold the gate, which is shut here; private pendings are waited for. A run that can free nothing now is made again later, and bios that need the room
- * wait for it.
+ * in place hold the gate, which is shut here; private pendings are waited for. A run that can
+ * free nothing now is made again later, and bios that need the room wait for it.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
