@@ -31,7 +31,7 @@ const struct option_text create_options[] = {
 	{ "transient", 't', NULL, "a store that is gone with its snapshots; makes the first" },
 	{ "existing", 'e', NULL, "open the snapshots that STORE has of ORIGIN" },
 	{ "force", 'f', NULL, "overwrite what STORE holds" },
-	{ "discard", 0, "WHAT", "skip, preserve or none: what a discard does" },
+	{ "discard", 0, "WHAT", "what a discard does: skip, preserve or none" },
 	TUNING_OPTIONS,
 	{ "dry-run", 'n', NULL, "print the dmsetup lines, change nothing" },
 	{ NULL },
