@@ -101,6 +101,9 @@ static int take_over(struct place *p, struct cowsnap *c, const char *device)
 						"rename or remove it", p->path);
 		map_free(&home);
 	}
+	/* What an interrupted run was about to put there has the store in use. */
+	if (!status && now.inactive && map_clear(c, p->name))
+		status = cannot(device, cowsnap_error(c));
 	map_free(&now);
 	return status;
 }
