@@ -235,8 +235,8 @@ static int clone(struct clone *k)
 		return cannot("clone", "no process for the background");
 	r = run(k);
 	if (!r)
-		say_done(k->w, "%s is what %s shows; give its filesystem a new UUID before both are "
-			 "mounted (xfs_admin -U generate, tune2fs -U random)", k->w->word[1],
+		say_done(k->w, "%s is what %s shows; give its filesystem a new UUID before both "
+			 "are mounted (xfs_admin -U generate, tune2fs -U random)", k->w->word[1],
 			 k->w->word[0]);
 	return r;
 }

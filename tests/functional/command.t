@@ -32,7 +32,8 @@ refused()
 	shift 2
 	cowsnap "$@" >"$TEST_TMP/said" 2>&1 || rc=$?
 	diag <"$TEST_TMP/said"
-	if ((rc == 2)) && [[ $(wc -l <"$TEST_TMP/said") == 1 ]] && grep -qE -- "$regex" "$TEST_TMP/said"; then
+	if ((rc == 2)) && [[ $(wc -l <"$TEST_TMP/said") == 1 ]] &&
+		grep -qE -- "$regex" "$TEST_TMP/said"; then
 		pass "$desc"
 	else
 		fail "$desc"

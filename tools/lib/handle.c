@@ -116,7 +116,8 @@ const struct cowsnap_item *need_origin(struct cowsnap *c, const char *name, int 
 
 	if (!o)
 		*result = fail(c, COWSNAP_NONE,
-			       "\"%s\" is no origin; cowsnap list shows them, cowsnap create makes one",
+			       "\"%s\" is no origin; cowsnap list shows them, cowsnap create "
+			       "makes one",
 			       name);
 	return o;
 }

@@ -343,8 +343,8 @@ int map_create(struct cowsnap *c, const char *name, const struct map *table, int
 	}
 	if (flags & MAP_READ_ONLY)
 		dm_task_set_ro(task);
-	return run_with_udev(&s, task, flags & MAP_HIDDEN ?
-			     DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG : 0);
+	return run_with_udev(&s, task, flags & MAP_HIDDEN ? DM_UDEV_DISABLE_DISK_RULES_FLAG |
+			     DM_UDEV_DISABLE_OTHER_RULES_FLAG : 0);
 }
 
 /* A task that takes no more than a name. */

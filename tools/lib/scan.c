@@ -236,7 +236,8 @@ static int list_origin(struct scan *s, struct cowsnap_item *o)
 		r = PARSE_NO_MEMORY;
 	if (r == PARSE_BAD)
 		return fail(s->c, COWSNAP_REFUSED,
-			    "the module and this library do not belong together: install one version");
+			    "the module and this library do not belong together: install one "
+			    "version");
 	return r ? fail_no_memory(s->c) : 0;
 }
 
