@@ -224,7 +224,7 @@ static int clone(struct clone *k)
 		return r;
 	k->bytes = cowsnap_number(snap, "size");
 	/* One that nobody uses may be what a killed run has left. */
-	k->active = !strcmp(cowsnap_get(cowsnap_parent(snap), "type"), "transient") ||
+	k->active = keeps_device(snap) ||
 		    (cowsnap_get(snap, "device") && cowsnap_number(snap, "open"));
 	r = open_target(k, snap);
 	if (r)

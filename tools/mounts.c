@@ -168,7 +168,7 @@ static int umount_it(const struct words *w, struct cowsnap *c)
 	else if (umount(where))
 		return cannot_because(where, "%s", errno == EBUSY ?
 				      "in use; fuser -m says by whom" : strerror(errno));
-	if (!strcmp(cowsnap_get(cowsnap_parent(snap), "type"), "transient"))
+	if (keeps_device(snap))
 		return 0;
 	/* In a dry run it still is mounted. */
 	if (option_given(w, "dry-run")) {

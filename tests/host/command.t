@@ -235,6 +235,9 @@ static void good(void)
 	assert(!strcmp(cowsnap_get(s->next, "type"), "transient") && !s->next->inside);
 	assert(!parse_origin_status(o, "stores 1 snapshots 18446744073709551 word x"));
 	assert(cowsnap_number(o, "snapshots") == 18446744073709551 && !cowsnap_is_number(o, "word"));
+	assert(!parse_snapshot_status(s->inside, "16/32 8") && cowsnap_number(s, "used") == 8192);
+	assert(!parse_snapshot_status(s->inside, "Invalid"));
+	assert(!strcmp(cowsnap_get(s->inside, "state"), "invalid"));
 	assert(!parse_merge_left("48/100 16", &left) && left == 32);
 	assert(!parse_table(&t, "cowsnap", "8:16 8:32 PO 8 4 id 7 on_full wait"));
 	assert(t.id == 7 && t.kind == 'P' && t.chunk_sectors == 8 && !strcmp(t.store, "8:32"));

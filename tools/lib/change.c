@@ -93,9 +93,6 @@ int cowsnap_activate(struct cowsnap *c, const char *snapshot, int writable)
 	snap = r ? NULL : need_snapshot(c, snapshot, &r);
 	if (!snap)
 		return r;
-	r = refuse_managed(c, snap->parent->parent, "lvchange -ay");
-	if (r)
-		return r;
 	if (cowsnap_get(snap, "device")) {
 		if (!writable || !strcmp(cowsnap_get(snap, "access"), "rw"))
 			return 0;
@@ -103,6 +100,9 @@ int cowsnap_activate(struct cowsnap *c, const char *snapshot, int writable)
 					     "%s first",
 			    snapshot, snapshot);
 	}
+	r = refuse_managed(c, snap->parent->parent, "lvchange -ay");
+	if (r)
+		return r;
 	state = cowsnap_get(snap, "state");
 	if (strcmp(state, "live"))
 		return fail(c, COWSNAP_REFUSED, "\"%s\" is %s: it cannot be read, only deleted",
