@@ -86,8 +86,7 @@ static int say_kind(struct device *dev, const char *path, enum store_kind kind)
 	return cannot(path, text);
 }
 
-/* 0, or the status to end with. */
-static int open_store(struct device *dev, struct store *s, const char *path, bool write)
+int open_store(struct device *dev, struct store *s, const char *path, bool write)
 {
 	enum store_kind kind;
 	int r;
@@ -106,7 +105,7 @@ static int open_store(struct device *dev, struct store *s, const char *path, boo
 	return r;
 }
 
-static void close_store(struct device *dev, struct store *s)
+void close_store(struct device *dev, struct store *s)
 {
 	store_close(s);
 	device_close(dev);

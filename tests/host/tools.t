@@ -533,6 +533,21 @@ else
 	skip "check of a block device finds nothing" "no loop devices"
 fi
 
+# ---- the map ------------------------------------------------------------------------------
+
+scenario "the map"
+mkstore --block 512 --chunk 8 --seed 3 --bytes 40000000 --snapshots 6 --exceptions 3000 \
+	--origin 200000 "$work/a" >/dev/null
+ok "it is drawn" cowsnap map -o "$work/a.svg" "$work/a"
+ok "it is XML, with a row for each live snapshot" python3 -c '
+import sys, xml.dom.minidom
+rows = len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("g"))
+sys.exit(rows != int(sys.argv[2]))' "$work/a.svg" "$(cowsnap check -v "$work/a" | grep -c ': live')"
+ok "it has as many chunks as check counts" test \
+	"$(awk '/<title>/ { n += substr($1, 11) + $7 } END { print n }' "$work/a.svg")" = \
+	"$(cowsnap check "$work/a" | sed -nE 's/.* ([0-9]+) chunks for them.*/\1/p')"
+ends 2 "a full disk is noticed" cowsnap map -o /dev/full "$work/a"
+
 # ---- a large one, and many small damages ---------------------------------------------------
 
 scenario "200000 exceptions"
