@@ -123,6 +123,8 @@ for header in libdevmapper.h json-c/json.h blkid/blkid.h; do
 done
 mkdir -p "$work/tests"
 cp -r "$top/tools" "$top/include" "$work/"
+mkdir "$work/docs"
+cp "$top/docs/reference.md" "$work/docs/"
 cp -r "$top/tests/fuzz" "$work/tests/"
 make -C "$work/tools" clean >/dev/null
 ok "the tools can be built, without a warning" make -C "$work/tools"
