@@ -71,7 +71,7 @@ static int look_at_use(const struct removal *m)
 		return 0;
 	if (sys_mounted(number, where, sizeof(where)))
 		return cannot_because(m->name, "mounted on %s: umount %s first", where, where);
-	if (cowsnap_number(m->origin, "open"))
+	if (stays_open(m->c, m->name))
 		return cannot(m->name, "in use: end what has it open first");
 	return 0;
 }

@@ -174,7 +174,11 @@ perl -e 'use Fcntl; sysopen(A, "/dev/mapper/data", O_WRONLY | O_SYNC) or die;
 	for ($i = 1; ; $i++) { for my $f (*A, *B) {
 		sysseek($f, 0, 0); syswrite($f, sprintf("%-512d", $i)) or die } }' &
 writer=$!
-sleep 0.5
+has_number()
+{
+	[[ $(dd if=/dev/mapper/more bs=512 count=1 iflag=direct status=none | tr -d ' \0') ]]
+}
+wait_for 20 has_number
 ok "group: two snapshots at one instant" cowsnap snapshot --group data more
 kill "$writer"
 wait "$writer" 2>/dev/null
