@@ -25,7 +25,7 @@ struct removal {
 	struct cowsnap *c;
 	const struct cowsnap_item *origin;
 	char name[PLACE_NAME + 1];
-	char store[MAX_STORES][300];	/* persistent ones, to be cleared */
+	char store[MAX_STORES][300];	/* to be cleared */
 	int nr_stores;
 };
 
@@ -109,7 +109,7 @@ static int note_stores(struct removal *m)
 	const struct cowsnap_item *s;
 
 	for (s = cowsnap_inside(m->origin); s; s = cowsnap_next(s)) {
-		if (!is_persistent(s) || option(m, "keep"))
+		if (is_persistent(s) && option(m, "keep"))
 			continue;
 		if (m->nr_stores == MAX_STORES)
 			return cannot(m->name, "it has too many stores for this command");
