@@ -7,6 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 need mkfs.ext4 mkfs.xfs perl
+expect_log 'I/O error'
 
 for tool in "$(dirname "${COWSNAP_KO:-/none}")/tools/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
 	! "$tool" --version >/dev/null 2>&1 || break
@@ -180,7 +181,8 @@ store=$(mkloop 16M)
 other=$(mkloop 16M)
 third=$(mkloop 16M)
 cowsnap create --name data "$one" "$store" >/dev/null
-cowsnap create --name more "$two" "$other" >/dev/null
+dmcreate room "0 $(sectors "$other") linear $other 0"
+cowsnap create --name more "$two" /dev/mapper/room >/dev/null
 # Whoever writes a number to the first writes it to the second afterwards.
 perl -e 'use Fcntl; sysopen(A, "/dev/mapper/data", O_WRONLY | O_SYNC) or die;
 	sysopen(B, "/dev/mapper/more", O_WRONLY | O_SYNC) or die;
@@ -204,6 +206,13 @@ cowsnap deactivate data@1 more@1
 refused '"none" is no origin' "group: with one that is not there" snapshot -g data none
 is "$(state data@2)" "" "group: none of the others is made"
 
+# One of the stores fails: the other origin has its snapshot by then.
+dmreload room "0 $(sectors "$other") error"
+refused '"more"' "group: with a store that cannot be written" snapshot -g data more
+is "$(state data@2) $(state data) $(state more)" " active active" \
+	"group: what was made before is deleted, and all are resumed"
+dmreload room "0 $(sectors "$other") linear $other 0"
+
 # A write that takes its time keeps the second from standing still.
 cowsnap create --name vol /dev/mapper/slow "$third" >/dev/null
 slow_write()
@@ -226,6 +235,7 @@ wait 2>/dev/null
 is "$(state vol)" active "group: the other is not suspended either"
 cowsnap remove -f vol >/dev/null
 cowsnap remove -f more >/dev/null
+dmremove room
 dmremove slow
 
 diag "after $SECONDS s"
