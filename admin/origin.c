@@ -94,8 +94,9 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	o->decide_again = cow_bio_run;
 	INIT_DELAYED_WORK(&o->decide_work, cow_origin_decide_work);
 	cow_pace_init(&o->pace);
+	/* Workqueues have rescuers: a task that is being killed cannot make these. */
 	if (origin_init_resources(o)) {
-		*error = "Out of memory for an origin";
+		*error = "No memory for an origin, or the program is being killed";
 		origin_free(o);
 		return ERR_PTR(-ENOMEM);
 	}
