@@ -1,476 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The cowsnap command. */
-#include <getopt.h>
-#include <inttypes.h>
+/* The cowsnap command: the table of its subcommands. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "device.h"
-#include "dump.h"
-#include "repair.h"
-#include "restore.h"
+#include "command.h"
+#include "maintain.h"
 
-/* What the command ends with. */
-#define EXIT_CLEAN	0
-#define EXIT_DAMAGE	1	/* found, or mended */
-#define EXIT_CANNOT	2
+#define NR(array)	((int)(sizeof(array) / sizeof(*(array))))
 
-static const char usage[] =
-	"Usage: cowsnap check [-q] [-v] [--no-data] STORE\n"
-	"       cowsnap dump [--json] STORE\n"
-	"       cowsnap restore -i DUMP [--data-from OLDSTORE] [-f] STORE\n"
-	"       cowsnap repair [-n] [--invalidate] STORE\n"
-	"Maintain a persistent store of dm-cowsnap that is not in use.\n"
-	"\n"
-	"check      verify every checksum and every pointer\n"
-	"dump       print the metadata of the store as text or JSON\n"
-	"restore    write a store from a dump\n"
-	"repair     rebuild damaged metadata; invalidate snapshots that lost some\n"
-	"\n"
-	"  -q, --quiet        print nothing, only set the exit status\n"
-	"  -v, --verbose      list the snapshots too\n"
-	"      --no-data      verify only the metadata, do not read the data\n"
-	"      --json         print JSON instead of text\n"
-	"  -i, --input=DUMP   the dump, text or JSON; - for standard input\n"
-	"      --data-from=D  copy the data chunks from device D\n"
-	"  -f, --force        overwrite other contents, or a newer store, on the device\n"
-	"  -n, --dry-run      print what would be repaired, write nothing\n"
-	"      --invalidate   also invalidate snapshots whose data is damaged\n"
-	"  -h, --help         print this text\n"
-	"  -V, --version      print the version\n"
-	"\n"
-	"Exit status: 0 clean or done, 1 damage found or repaired, 2 failed.\n"
-	"See cowsnap(8).\n";
-
-struct options {
-	bool quiet, verbose, no_data, json, force, dry, invalidate;
-	const char *input, *data_from, *store;
+/* In the order of --help, of the manual and of the completions. */
+static const struct command commands[] = {
+	{ "check", "[-q] [-v] [--no-data] STORE", "verify every checksum and every pointer",
+	  check_options, 1, 1, command_check },
+	{ "dump", "[--json] STORE", "print the metadata of the store as text or JSON",
+	  dump_options, 1, 1, command_dump },
+	{ "restore", "-i DUMP [--data-from OLDSTORE] [-f] STORE", "write a store from a dump",
+	  restore_options, 1, 1, command_restore },
+	{ "repair", "[-n] [--invalidate] STORE",
+	  "rebuild damaged metadata; invalidate snapshots that lost some",
+	  repair_options, 1, 1, command_repair },
 };
 
-enum { OPT_NO_DATA = 256, OPT_JSON, OPT_DATA_FROM, OPT_INVALIDATE };
-
-static const struct option long_options[] = {
-	{ "quiet", no_argument, NULL, 'q' },
-	{ "verbose", no_argument, NULL, 'v' },
-	{ "no-data", no_argument, NULL, OPT_NO_DATA },
-	{ "json", no_argument, NULL, OPT_JSON },
-	{ "input", required_argument, NULL, 'i' },
-	{ "data-from", required_argument, NULL, OPT_DATA_FROM },
-	{ "force", no_argument, NULL, 'f' },
-	{ "dry-run", no_argument, NULL, 'n' },
-	{ "invalidate", no_argument, NULL, OPT_INVALIDATE },
-	{ "help", no_argument, NULL, 'h' },
-	{ "version", no_argument, NULL, 'V' },
-	{ NULL, 0, NULL, 0 },
-};
-
-/* ---- lines ---- */
-
-static const char *line_name;
-
-static void line_to_stdout(struct report *r, const char *text)
+static int help(void)
 {
-	(void)r;
-	printf("%s: %s\n", line_name, text);
+	int i;
+
+	printf("Usage: cowsnap COMMAND [OPTION]... [WORD]...\n"
+	       "Snapshots of block devices with dm-cowsnap.\n\n");
+	for (i = 0; i < NR(commands); i++)
+		printf("  %-11s %s\n", commands[i].name, commands[i].purpose);
+	printf("\n"
+	       "  -h, --help      print this text; cowsnap COMMAND --help has a command's options\n"
+	       "  -V, --version   print the version\n"
+	       "\n"
+	       "Exit status: 0 done or clean, 1 damage found or repaired, 2 failed.\n"
+	       "See cowsnap(8).\n");
+	return EXIT_CLEAN;
 }
 
-static void line_to_stderr(struct report *r, const char *text)
+static int version(void)
 {
-	(void)r;
-	fprintf(stderr, "%s: %s\n", line_name, text);
-}
-
-static void line_to_nobody(struct report *r, const char *text)
-{
-	(void)r;
-	(void)text;
-}
-
-static int cannot(const char *what, const char *why)
-{
-	fprintf(stderr, "cowsnap: %s: %s\n", what, why);
-	return EXIT_CANNOT;
-}
-
-/* ---- opening ---- */
-
-static const char *kind_trouble(enum store_kind kind)
-{
-	switch (kind) {
-	case STORE_NEW:
-		return "no store yet: its first 4 KiB are zero, the kernel will make one";
-	case STORE_DM_SNAPSHOT:
-		return "a COW device of dm-snapshot, not of dm-cowsnap; nothing done";
-	case STORE_NEWER:
-		return "made by a newer dm-cowsnap; use the tools of that version";
-	case STORE_DAMAGED:
-		return "both superblocks are damaged, and with them goes which snapshots there are; "
-		       "cowsnap restore makes it anew from a dump";
-	case STORE_SHORT:
-		return "too short for a store of its sizes; make it as long as it was";
-	case STORE_UNREADABLE:
-		return "its first sectors cannot be read, and no superblock is left";
-	case STORE_NO_MEMORY:
-		return "out of memory";
-	case STORE_OK:
-	case STORE_FOREIGN:
-		break;
-	}
-	return "no store of dm-cowsnap";
-}
-
-/* What is no store is called by what it is. */
-static int say_kind(struct device *dev, const char *path, enum store_kind kind)
-{
-	char content[32], text[160];
-
-	if (kind == STORE_FOREIGN && dev->io.bytes < 4096)
-		snprintf(text, sizeof(text), "no store of dm-cowsnap: it has %" PRIu64
-			 " bytes, too few for one", dev->io.bytes);
-	else if (kind == STORE_FOREIGN && device_content(dev, content, sizeof(content)))
-		snprintf(text, sizeof(text), "no store of dm-cowsnap, it holds %s; nothing done",
-			 content);
-	else if (kind == STORE_NEW && device_content(dev, content, sizeof(content)))
-		snprintf(text, sizeof(text), "no store of dm-cowsnap, it holds %s; since its first "
-			 "4 KiB are zero, the kernel would make a store of it", content);
-	else
-		return cannot(path, kind_trouble(kind));
-	return cannot(path, text);
-}
-
-/* 0, or the status to end with. */
-static int open_store(struct device *dev, struct store *s, const char *path, bool write)
-{
-	enum store_kind kind;
-	int r;
-
-	line_name = path;
-	if (device_open(dev, path, write))
-		return cannot(path, dev->error);
-	kind = store_open(s, &dev->io);
-	r = kind == STORE_OK ? 0 : say_kind(dev, path, kind);
-	if (!r && store_load(s)) {
-		r = cannot(path, kind_trouble(STORE_NO_MEMORY));
-		store_close(s);
-	}
-	if (r)
-		device_close(dev);
-	return r;
-}
-
-static void close_store(struct device *dev, struct store *s)
-{
-	store_close(s);
-	device_close(dev);
-}
-
-/* ---- check ---- */
-
-static void say_snapshots(const struct store *s)
-{
-	const struct record *r;
-	size_t i;
-
-	for (i = 0; i < s->nr_records; i++) {
-		r = &s->record[i];
-		printf("%s: snapshot %u: %s, epoch %" PRIu64 ", %" PRIu64 " sectors\n",
-		       line_name, r->id, record_state_name(r->state), r->epoch, r->sectors);
-	}
-}
-
-static void say_totals(const struct store *s, unsigned long problems)
-{
-	struct totals t;
-
-	count_totals(s, &t);
-	if (t.unsure && t.doubted)
-		printf("%s: a commit had not ended; %zu slots of it do not count if the origin "
-		       "still has their data, which the kernel looks at\n", line_name, t.doubted);
-	else if (t.unsure)
-		printf("%s: the last commit is not known to have ended; all of it is there\n",
-		       line_name);
-	if (s->copy[0].state == COPY_OLD || s->copy[1].state == COPY_OLD)
-		printf("%s: one superblock is older, the newer one counts\n", line_name);
-	if (!problems)
-		printf("%s: clean, %zu snapshots, %zu chunks for them, %zu to be reused\n",
-		       line_name, t.live, t.exceptions, t.dead);
-	else
-		printf("%s: %lu problems\n", line_name, problems);
-}
-
-static int command_check(const struct options *o)
-{
-	struct report r = { .line = o->quiet ? line_to_nobody : line_to_stdout };
-	struct device dev;
-	struct store s;
-	int status = open_store(&dev, &s, o->store, false);
-
-	if (status)
-		return status;
-	if (!o->no_data && exceptions_verify(&s)) {
-		close_store(&dev, &s);
-		return cannot(o->store, "out of memory");
-	}
-	if (o->verbose)
-		say_snapshots(&s);
-	check_store(&s, &r);
-	if (!o->quiet)
-		say_totals(&s, r.lines);
-	close_store(&dev, &s);
-	return r.lines ? EXIT_DAMAGE : EXIT_CLEAN;
-}
-
-/* ---- dump ---- */
-
-static int command_dump(const struct options *o)
-{
-	struct report r = { .line = line_to_stderr };
-	struct device dev;
-	struct store s;
-	int status = open_store(&dev, &s, o->store, false);
-
-	if (status)
-		return status;
-	check_store(&s, &r);
-	if (dump_store(&s, stdout, o->json))
-		status = cannot("the dump", "it cannot be written");
-	else if (r.lines)
-		status = EXIT_DAMAGE;
-	if (status == EXIT_DAMAGE)
-		fprintf(stderr, "%s: damaged: only what is valid was dumped\n", o->store);
-	close_store(&dev, &s);
-	return status;
-}
-
-/* ---- restore ---- */
-
-/* May it be overwritten? */
-static int look_at_target(struct device *dev, const struct options *o, enum restore_age age)
-{
-	enum store_kind kind;
-	struct store old;
-	char content[32];
-
-	kind = store_open(&old, &dev->io);
-	store_close(&old);
-	if (o->force || kind == STORE_NEW || kind == STORE_DAMAGED)
-		return 0;
-	if (kind == STORE_OK || kind == STORE_SHORT)
-		return age != RESTORE_NOTHING ? 0 :
-		       cannot(o->store, "another store is there; -f overwrites it");
-	/* The store itself, without its head; unless somebody has put something else there. */
-	if ((kind == STORE_FOREIGN || kind == STORE_UNREADABLE) && age != RESTORE_NOTHING &&
-	    !device_content(dev, content, sizeof(content)))
-		return 0;
-	return say_kind(dev, o->store, kind);
-}
-
-/* What was written since the dump was made is not in it. */
-static int look_at_age(struct dump *d, struct io *io, const struct options *o,
-		       enum restore_age *age)
-{
-	if (restore_look(d, io, age))
-		return cannot(o->store, "out of memory");
-	d->outdated |= *age == RESTORE_NEWER && !o->force;
-	return 0;
-}
-
-static int restore_to(struct dump *d, const struct options *o, struct device *from)
-{
-	struct report r = { .line = line_to_stderr };
-	enum restore_age age;
-	struct device dev;
-	int status;
-
-	if (device_open(&dev, o->store, true))
-		return cannot(o->store, dev.error);
-	line_name = o->store;
-	status = look_at_age(d, &dev.io, o, &age);
-	if (!status)
-		status = look_at_target(&dev, o, age);
-	if (!status && from)
-		status = look_at_age(d, &from->io, o, &age);
-	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
-		status = cannot(o->store, d->error);
-	device_close(&dev);
-	if (!status && r.lines)
-		status = EXIT_DAMAGE;
-	return status;
-}
-
-static int restore_with_data(struct dump *d, const struct options *o)
-{
-	struct device from;
-	int status;
-
-	if (!o->data_from)
-		return restore_to(d, o, NULL);
-	if (device_open(&from, o->data_from, false))
-		return cannot(o->data_from, from.error);
-	status = restore_to(d, o, &from);
-	device_close(&from);
-	return status;
-}
-
-static int command_restore(const struct options *o)
-{
-	struct dump d;
-	int status;
-
-	if (!o->input)
-		return cannot("restore", "-i DUMP is missing");
-	if (dump_read(&d, o->input))
-		status = cannot(o->input, d.error);
-	else
-		status = restore_with_data(&d, o);
-	dump_free(&d);
-	return status;
-}
-
-/* ---- repair ---- */
-
-static int repair_status(const struct options *o, enum repair_result result)
-{
-	switch (result) {
-	case REPAIR_NOTHING:
-		printf("%s: clean, nothing to do\n", o->store);
-		return EXIT_CLEAN;
-	case REPAIR_DONE:
-		printf("%s: %s\n", o->store, o->dry ? "not done, only said" : "repaired");
-		return EXIT_DAMAGE;
-	case REPAIR_LEFT:
-		return cannot(o->store, "damaged data is left");
-	case REPAIR_FAILED:
-		break;
-	}
-	return cannot(o->store, "not repaired: it cannot be written, or not by this version");
-}
-
-static int command_repair(const struct options *o)
-{
-	struct repair_options repair = { .dry = o->dry, .invalidate = o->invalidate };
-	struct report r = { .line = line_to_stdout };
-	struct device dev;
-	struct store s;
-	int status = open_store(&dev, &s, o->store, !o->dry);
-
-	if (status)
-		return status;
-	if (exceptions_verify(&s))
-		status = cannot(o->store, "out of memory");
-	else
-		status = repair_status(o, repair_store(&s, &repair, &r));
-	close_store(&dev, &s);
-	return status;
-}
-
-/* ---- the command line ---- */
-
-static const struct command {
-	const char *name;
-	const char *options;	/* those it knows, long ones too */
-	int (*run)(const struct options *o);
-} commands[] = {
-	{ "check", "qvD", command_check },
-	{ "dump", "J", command_dump },
-	{ "restore", "iFf", command_restore },
-	{ "repair", "nI", command_repair },
-};
-
-/* One letter for each option, for the table above. */
-static int letter(int opt)
-{
-	switch (opt) {
-	case OPT_NO_DATA:
-		return 'D';
-	case OPT_JSON:
-		return 'J';
-	case OPT_DATA_FROM:
-		return 'F';
-	case OPT_INVALIDATE:
-		return 'I';
-	default:
-		return opt;
-	}
-}
-
-static void set_option(struct options *o, int opt)
-{
-	switch (opt) {
-	case 'q':
-		o->quiet = true;
-		break;
-	case 'v':
-		o->verbose = true;
-		break;
-	case 'i':
-		o->input = optarg;
-		break;
-	case 'f':
-		o->force = true;
-		break;
-	case 'n':
-		o->dry = true;
-		break;
-	case OPT_NO_DATA:
-		o->no_data = true;
-		break;
-	case OPT_JSON:
-		o->json = true;
-		break;
-	case OPT_DATA_FROM:
-		o->data_from = optarg;
-		break;
-	case OPT_INVALIDATE:
-		o->invalidate = true;
-		break;
-	}
-}
-
-static int bad_usage(void)
-{
-	fputs(usage, stderr);
-	return EXIT_CANNOT;
-}
-
-static int run_command(const struct command *c, int argc, char **argv)
-{
-	struct options o = { 0 };
-	int opt;
-
-	while ((opt = getopt_long(argc, argv, "qvi:fnhV", long_options, NULL)) != -1) {
-		if (opt == 'h') {
-			fputs(usage, stdout);
-			return EXIT_CLEAN;
-		}
-		if (opt == '?' || !strchr(c->options, letter(opt)))
-			return bad_usage();
-		set_option(&o, opt);
-	}
-	if (optind != argc - 1)
-		return bad_usage();
-	o.store = argv[optind];
-	return c->run(&o);
+	puts("cowsnap " COWSNAP_VERSION);
+	return EXIT_CLEAN;
 }
 
 int main(int argc, char **argv)
 {
-	size_t i;
+	int i;
 
 	if (argc < 2)
-		return bad_usage();
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		fputs(usage, stdout);
-		return EXIT_CLEAN;
-	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
-		puts("cowsnap " COWSNAP_VERSION);
-		return EXIT_CLEAN;
-	}
-	for (i = 0; i < sizeof(commands) / sizeof(*commands); i++)
+		return cannot("no command", "cowsnap --help lists them");
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return help();
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+		return version();
+	for (i = 0; i < NR(commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
-			return run_command(&commands[i], argc - 1, argv + 1);
-	return bad_usage();
+			return command_run(&commands[i], argc - 1, argv + 1);
+	return cannot_because(argv[1], "there is no such command; cowsnap --help lists them");
 }

@@ -155,11 +155,21 @@ ends 2 "an option of another command is wrong usage" cowsnap check --json "$work
 ends 2 "check without a store is wrong usage" cowsnap check
 ends 2 "a file that is not there cannot be checked" cowsnap check "$work/none"
 says 'none: No such file' "a file that is not there is named"
-missing=$(for word in $(cowsnap --help | grep -oE -- '--[a-z]+(-[a-z]+)?' | sort -u); do
+commands=$(cowsnap --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
+all_help()
+{
+	local command
+
+	for command in $commands; do
+		cowsnap "$command" --help || return
+	done
+}
+ok "every command has a --help" all_help
+missing=$(for word in $commands $(all_help | grep -oE -- '--[a-z]+(-[a-z]+)*' | sort -u); do
 	grep -qF -- "${word//-/\\-}" "$top/tools/cowsnap.8" || echo "manual: $word"
 	grep -qF -- "$word" "$top/tools/cowsnap.bash-completion" || echo "completion: $word"
 done)
-ok "the manual and the completion know every option" test -z "$missing"
+ok "the manual and the completion know every command and option" test -z "$missing"
 
 # ---- all sizes: check, dump and restore -------------------------------------------
 

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* check, dump, restore and repair: the maintenance of a store that is not in use. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "command.h"
+#include "device.h"
+#include "dump.h"
+#include "maintain.h"
+#include "repair.h"
+#include "restore.h"
+
+struct options {
+	bool quiet, verbose, no_data, json, force, dry, invalidate;
+	const char *input, *data_from, *store;
+};
+
+/* ---- lines ---- */
+
+static const char *line_name;
+
+static void line_to_stdout(struct report *r, const char *text)
+{
+	(void)r;
+	printf("%s: %s\n", line_name, text);
+}
+
+static void line_to_stderr(struct report *r, const char *text)
+{
+	(void)r;
+	fprintf(stderr, "%s: %s\n", line_name, text);
+}
+
+static void line_to_nobody(struct report *r, const char *text)
+{
+	(void)r;
+	(void)text;
+}
+
+/* ---- opening ---- */
+
+static const char *kind_trouble(enum store_kind kind)
+{
+	switch (kind) {
+	case STORE_NEW:
+		return "no store yet: its first 4 KiB are zero, the kernel will make one";
+	case STORE_DM_SNAPSHOT:
+		return "a COW device of dm-snapshot, not of dm-cowsnap; nothing done";
+	case STORE_NEWER:
+		return "made by a newer dm-cowsnap; use the tools of that version";
+	case STORE_DAMAGED:
+		return "both superblocks are damaged, and with them goes which snapshots there are; "
+		       "cowsnap restore makes it anew from a dump";
+	case STORE_SHORT:
+		return "too short for a store of its sizes; make it as long as it was";
+	case STORE_UNREADABLE:
+		return "its first sectors cannot be read, and no superblock is left";
+	case STORE_NO_MEMORY:
+		return "out of memory";
+	case STORE_OK:
+	case STORE_FOREIGN:
+		break;
+	}
+	return "no store of dm-cowsnap";
+}
+
+/* What is no store is called by what it is. */
+static int say_kind(struct device *dev, const char *path, enum store_kind kind)
+{
+	char content[32], text[160];
+
+	if (kind == STORE_FOREIGN && dev->io.bytes < 4096)
+		snprintf(text, sizeof(text), "no store of dm-cowsnap: it has %" PRIu64
+			 " bytes, too few for one", dev->io.bytes);
+	else if (kind == STORE_FOREIGN && device_content(dev, content, sizeof(content)))
+		snprintf(text, sizeof(text), "no store of dm-cowsnap, it holds %s; nothing done",
+			 content);
+	else if (kind == STORE_NEW && device_content(dev, content, sizeof(content)))
+		snprintf(text, sizeof(text), "no store of dm-cowsnap, it holds %s; since its first "
+			 "4 KiB are zero, the kernel would make a store of it", content);
+	else
+		return cannot(path, kind_trouble(kind));
+	return cannot(path, text);
+}
+
+/* 0, or the status to end with. */
+static int open_store(struct device *dev, struct store *s, const char *path, bool write)
+{
+	enum store_kind kind;
+	int r;
+
+	line_name = path;
+	if (device_open(dev, path, write))
+		return cannot(path, dev->error);
+	kind = store_open(s, &dev->io);
+	r = kind == STORE_OK ? 0 : say_kind(dev, path, kind);
+	if (!r && store_load(s)) {
+		r = cannot(path, kind_trouble(STORE_NO_MEMORY));
+		store_close(s);
+	}
+	if (r)
+		device_close(dev);
+	return r;
+}
+
+static void close_store(struct device *dev, struct store *s)
+{
+	store_close(s);
+	device_close(dev);
+}
+
+/* ---- check ---- */
+
+static void say_snapshots(const struct store *s)
+{
+	const struct record *r;
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		r = &s->record[i];
+		printf("%s: snapshot %u: %s, epoch %" PRIu64 ", %" PRIu64 " sectors\n",
+		       line_name, r->id, record_state_name(r->state), r->epoch, r->sectors);
+	}
+}
+
+static void say_totals(const struct store *s, unsigned long problems)
+{
+	struct totals t;
+
+	count_totals(s, &t);
+	if (t.unsure && t.doubted)
+		printf("%s: a commit had not ended; %zu slots of it do not count if the origin "
+		       "still has their data, which the kernel looks at\n", line_name, t.doubted);
+	else if (t.unsure)
+		printf("%s: the last commit is not known to have ended; all of it is there\n",
+		       line_name);
+	if (s->copy[0].state == COPY_OLD || s->copy[1].state == COPY_OLD)
+		printf("%s: one superblock is older, the newer one counts\n", line_name);
+	if (!problems)
+		printf("%s: clean, %zu snapshots, %zu chunks for them, %zu to be reused\n",
+		       line_name, t.live, t.exceptions, t.dead);
+	else
+		printf("%s: %lu problems\n", line_name, problems);
+}
+
+static int run_check(const struct options *o)
+{
+	struct report r = { .line = o->quiet ? line_to_nobody : line_to_stdout };
+	struct device dev;
+	struct store s;
+	int status = open_store(&dev, &s, o->store, false);
+
+	if (status)
+		return status;
+	if (!o->no_data && exceptions_verify(&s)) {
+		close_store(&dev, &s);
+		return cannot(o->store, "out of memory");
+	}
+	if (o->verbose)
+		say_snapshots(&s);
+	check_store(&s, &r);
+	if (!o->quiet)
+		say_totals(&s, r.lines);
+	close_store(&dev, &s);
+	return r.lines ? EXIT_DAMAGE : EXIT_CLEAN;
+}
+
+/* ---- dump ---- */
+
+static int run_dump(const struct options *o)
+{
+	struct report r = { .line = line_to_stderr };
+	struct device dev;
+	struct store s;
+	int status = open_store(&dev, &s, o->store, false);
+
+	if (status)
+		return status;
+	check_store(&s, &r);
+	if (dump_store(&s, stdout, o->json))
+		status = cannot("the dump", "it cannot be written");
+	else if (r.lines)
+		status = EXIT_DAMAGE;
+	if (status == EXIT_DAMAGE)
+		fprintf(stderr, "%s: damaged: only what is valid was dumped\n", o->store);
+	close_store(&dev, &s);
+	return status;
+}
+
+/* ---- restore ---- */
+
+/* May it be overwritten? */
+static int look_at_target(struct device *dev, const struct options *o, enum restore_age age)
+{
+	enum store_kind kind;
+	struct store old;
+	char content[32];
+
+	kind = store_open(&old, &dev->io);
+	store_close(&old);
+	if (o->force || kind == STORE_NEW || kind == STORE_DAMAGED)
+		return 0;
+	if (kind == STORE_OK || kind == STORE_SHORT)
+		return age != RESTORE_NOTHING ? 0 :
+		       cannot(o->store, "another store is there; -f overwrites it");
+	/* The store itself, without its head; unless somebody has put something else there. */
+	if ((kind == STORE_FOREIGN || kind == STORE_UNREADABLE) && age != RESTORE_NOTHING &&
+	    !device_content(dev, content, sizeof(content)))
+		return 0;
+	return say_kind(dev, o->store, kind);
+}
+
+/* What was written since the dump was made is not in it. */
+static int look_at_age(struct dump *d, struct io *io, const struct options *o,
+		       enum restore_age *age)
+{
+	if (restore_look(d, io, age))
+		return cannot(o->store, "out of memory");
+	d->outdated |= *age == RESTORE_NEWER && !o->force;
+	return 0;
+}
+
+static int restore_to(struct dump *d, const struct options *o, struct device *from)
+{
+	struct report r = { .line = line_to_stderr };
+	enum restore_age age;
+	struct device dev;
+	int status;
+
+	if (device_open(&dev, o->store, true))
+		return cannot(o->store, dev.error);
+	line_name = o->store;
+	status = look_at_age(d, &dev.io, o, &age);
+	if (!status)
+		status = look_at_target(&dev, o, age);
+	if (!status && from)
+		status = look_at_age(d, &from->io, o, &age);
+	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
+		status = cannot(o->store, d->error);
+	device_close(&dev);
+	if (!status && r.lines)
+		status = EXIT_DAMAGE;
+	return status;
+}
+
+static int restore_with_data(struct dump *d, const struct options *o)
+{
+	struct device from;
+	int status;
+
+	if (!o->data_from)
+		return restore_to(d, o, NULL);
+	if (device_open(&from, o->data_from, false))
+		return cannot(o->data_from, from.error);
+	status = restore_to(d, o, &from);
+	device_close(&from);
+	return status;
+}
+
+static int run_restore(const struct options *o)
+{
+	struct dump d;
+	int status;
+
+	if (!o->input)
+		return cannot("restore", "-i DUMP is missing");
+	if (dump_read(&d, o->input))
+		status = cannot(o->input, d.error);
+	else
+		status = restore_with_data(&d, o);
+	dump_free(&d);
+	return status;
+}
+
+/* ---- repair ---- */
+
+static int repair_status(const struct options *o, enum repair_result result)
+{
+	switch (result) {
+	case REPAIR_NOTHING:
+		printf("%s: clean, nothing to do\n", o->store);
+		return EXIT_CLEAN;
+	case REPAIR_DONE:
+		printf("%s: %s\n", o->store, o->dry ? "not done, only said" : "repaired");
+		return EXIT_DAMAGE;
+	case REPAIR_LEFT:
+		return cannot(o->store, "damaged data is left");
+	case REPAIR_FAILED:
+		break;
+	}
+	return cannot(o->store, "not repaired: it cannot be written, or not by this version");
+}
+
+static int run_repair(const struct options *o)
+{
+	struct repair_options repair = { .dry = o->dry, .invalidate = o->invalidate };
+	struct report r = { .line = line_to_stdout };
+	struct device dev;
+	struct store s;
+	int status = open_store(&dev, &s, o->store, !o->dry);
+
+	if (status)
+		return status;
+	if (exceptions_verify(&s))
+		status = cannot(o->store, "out of memory");
+	else
+		status = repair_status(o, repair_store(&s, &repair, &r));
+	close_store(&dev, &s);
+	return status;
+}
+
+/* ---- the command line ---- */
+
+const struct option_text check_options[] = {
+	{ "quiet", 'q', NULL, "print nothing, only set the exit status" },
+	{ "verbose", 'v', NULL, "list the snapshots too" },
+	{ "no-data", 0, NULL, "verify only the metadata, do not read the data" },
+	{ NULL },
+};
+
+const struct option_text dump_options[] = {
+	{ "json", 0, NULL, "print JSON instead of text" },
+	{ NULL },
+};
+
+const struct option_text restore_options[] = {
+	{ "input", 'i', "DUMP", "the dump, text or JSON; - for standard input" },
+	{ "data-from", 0, "D", "copy the data chunks from device D" },
+	{ "force", 'f', NULL, "overwrite other contents, or a newer store, on the device" },
+	{ NULL },
+};
+
+const struct option_text repair_options[] = {
+	{ "dry-run", 'n', NULL, "print what would be repaired, write nothing" },
+	{ "invalidate", 0, NULL, "also invalidate snapshots whose data is damaged" },
+	{ NULL },
+};
+
+static struct options options_of(const struct words *w)
+{
+	return (struct options){
+		.quiet = option_given(w, "quiet"),
+		.verbose = option_given(w, "verbose"),
+		.no_data = option_given(w, "no-data"),
+		.json = option_given(w, "json"),
+		.force = option_given(w, "force"),
+		.dry = option_given(w, "dry-run"),
+		.invalidate = option_given(w, "invalidate"),
+		.input = option_value(w, "input"),
+		.data_from = option_value(w, "data-from"),
+		.store = w->word[0],
+	};
+}
+
+int command_check(const struct words *w)
+{
+	struct options o = options_of(w);
+
+	return run_check(&o);
+}
+
+int command_dump(const struct words *w)
+{
+	struct options o = options_of(w);
+
+	return run_dump(&o);
+}
+
+int command_restore(const struct words *w)
+{
+	struct options o = options_of(w);
+
+	return run_restore(&o);
+}
+
+int command_repair(const struct words *w)
+{
+	struct options o = options_of(w);
+
+	return run_repair(&o);
+}
