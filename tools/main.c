@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "diff-command.h"
 #include "maintain.h"
 
 #define NR(array)	((int)(sizeof(array) / sizeof(*(array))))
@@ -19,6 +20,9 @@ static const struct command commands[] = {
 	{ "repair", "[-n] [--invalidate] STORE",
 	  "rebuild damaged metadata; invalidate snapshots that lost some",
 	  repair_options, 1, 1, command_repair },
+	{ "diff", "[--json | --extents] STORE A [B | now]",
+	  "list what differs between two snapshots, or since one",
+	  diff_options, 2, 3, command_diff },
 };
 
 static int help(void)

@@ -4,6 +4,14 @@
 #define COWSNAP_TOOLS_MAINTAIN_H
 
 #include "command.h"
+#include "device.h"
+#include "store.h"
+
+/* A store that nobody uses is opened and loaded. 0, or the status to end with. */
+int open_store(struct device *dev, struct store *s, const char *path, bool write);
+void close_store(struct device *dev, struct store *s);
+/* The same of a device that is open. It stays so. */
+int load_store(struct device *dev, struct store *s, const char *path);
 
 extern const struct option_text check_options[];
 int command_check(const struct words *w);

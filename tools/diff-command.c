@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* cowsnap diff: which chunks differ, as a line, as a list or as JSON. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "diff-command.h"
+#include "diff-store.h"
+
+#define SECTOR 512
+
+const struct option_text diff_options[] = {
+	{ "json", 0, NULL, "print JSON: both ends, and a list of extents" },
+	{ "extents", 0, NULL, "print a line for each extent: offset and length in bytes" },
+	{ NULL },
+};
+
+static void print_side(const char *name, const struct diff_side *side)
+{
+	if (side->now)
+		printf("\"%s\":{\"now\":true,\"bytes\":%" PRIu64 "},\n", name,
+		       side->sectors * SECTOR);
+	else
+		printf("\"%s\":{\"id\":%u,\"epoch\":%" PRIu64 ",\"time\":%" PRIu64
+		       ",\"bytes\":%" PRIu64 "},\n", name, side->id, side->epoch, side->time,
+		       side->sectors * SECTOR);
+}
+
+static void print_json(const struct diff *d)
+{
+	size_t i;
+
+	printf("{\"store\":\"");
+	for (i = 0; i < sizeof(d->uuid); i++)
+		printf("%02x", d->uuid[i]);
+	printf("\",\"chunk_bytes\":%" PRIu64 ",\n", d->chunk_bytes);
+	print_side("from", &d->a);
+	print_side("to", &d->b);
+	printf("\"changed_bytes\":%" PRIu64 ",\n\"extents\":[", d->changed.bytes);
+	for (i = 0; i < d->changed.nr; i++)
+		printf("%s\n{\"offset\":%" PRIu64 ",\"length\":%" PRIu64 "}", i ? "," : "",
+		       d->changed.at[i].offset, d->changed.at[i].length);
+	printf("]}\n");
+}
+
+static void print_extents(const struct diff *d)
+{
+	size_t i;
+
+	for (i = 0; i < d->changed.nr; i++)
+		printf("%" PRIu64 " %" PRIu64 "\n", d->changed.at[i].offset,
+		       d->changed.at[i].length);
+}
+
+static void print_summary(const struct diff *d)
+{
+	u64 bytes = d->b.sectors * SECTOR;
+
+	printf("%" PRIu64 " of %" PRIu64 " bytes differ (%.1f %%), in %zu extents of chunks of %"
+	       PRIu64 " bytes\n", d->changed.bytes, bytes,
+	       bytes ? 100. * d->changed.bytes / bytes : 0., d->changed.nr, d->chunk_bytes);
+}
+
+int command_diff(const struct words *w)
+{
+	struct diff_store ds;
+	struct diff d;
+	int r = diff_open(&ds, w->word[0]);
+
+	if (r)
+		return r;
+	r = diff_make(&ds, &d, w->word[1], w->nr_words > 2 ? w->word[2] : "now");
+	if (!r) {
+		if (option_given(w, "json"))
+			print_json(&d);
+		else if (option_given(w, "extents"))
+			print_extents(&d);
+		else
+			print_summary(&d);
+		if (fflush(stdout) || ferror(stdout))
+			r = cannot("the list", "it cannot be written");
+	}
+	diff_free(&d);
+	diff_close(&ds);
+	return r;
+}
