@@ -31,11 +31,11 @@ static int ask(struct diff_store *ds, struct diff *d, const char *a, const char 
 {
 	if (diff_side(d, &ds->s, b, &d->b))
 		return -1;
-	if (a && diff_side(d, &ds->s, a, &d->a))
+	if (!a)
+		return whole_image(d);
+	if (diff_side(d, &ds->s, a, &d->a) || diff_collect(d, &ds->s, list))
 		return -1;
-	if (diff_collect(d, &ds->s, list))
-		return -1;
-	return a ? diff_finish(d, list) : whole_image(d);
+	return diff_finish(d, list);
 }
 
 int diff_make(struct diff_store *ds, struct diff *d, const char *a, const char *b)

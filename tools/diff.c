@@ -87,6 +87,8 @@ int diff_side(struct diff *d, const struct store *s, const char *word, struct di
 {
 	long id;
 
+	d->chunk_bytes = (u64)s->geo.chunk_sectors * SECTOR;
+	memcpy(d->uuid, s->super.uuid, sizeof(d->uuid));
 	if (refuse_merge(d, s))
 		return -1;
 	if (!strcmp(word, "now")) {
@@ -127,9 +129,6 @@ int diff_collect(struct diff *d, const struct store *s, struct chunk_list *list)
 	for (i = 0; i < s->nr_entries; i++)
 		if (differs(d, &s->entry[i]) && chunk_list_add(list, s->entry[i].chunk))
 			return diff_fail(d, "out of memory");
-	d->chunk_bytes = (u64)s->geo.chunk_sectors * SECTOR;
-	d->origin_sectors = le64toh(s->super.origin_sectors);
-	memcpy(d->uuid, s->super.uuid, sizeof(d->uuid));
 	return 0;
 }
 

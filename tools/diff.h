@@ -44,7 +44,6 @@ struct diff {
 	struct diff_side a, b;
 	u8 uuid[16];
 	u64 chunk_bytes;
-	u64 origin_sectors;	/* as the store knows it */
 	struct extents changed;	/* of the image b */
 	char error[200];
 };

@@ -6,6 +6,8 @@
 #include "command.h"
 #include "diff-command.h"
 #include "maintain.h"
+#include "receive.h"
+#include "send.h"
 
 #define NR(array)	((int)(sizeof(array) / sizeof(*(array))))
 
@@ -23,6 +25,12 @@ static const struct command commands[] = {
 	{ "diff", "[--json | --extents] STORE A [B | now]",
 	  "list what differs between two snapshots, or since one",
 	  diff_options, 2, 3, command_diff },
+	{ "send", "[--from A] [OPTION]... STORE B",
+	  "write a snapshot, or what has changed since another, as a stream",
+	  send_options, 2, 2, command_send },
+	{ "receive", "[-f] [OPTION]... TARGET",
+	  "make an image, or a newer one, of a stream",
+	  receive_options, 1, 1, command_receive },
 };
 
 static int help(void)
