@@ -96,7 +96,7 @@ static int begin(struct receiver *r)
 
 	if (r->begun)
 		return 0;
-	if (target_begin(r->target, r->info.what.to_bytes))
+	if (target_make(r->target))
 		return fail(r, r->target->error);
 	if (!state.exists || state.whole || !stream_same(&state.what, &r->info.what))
 		state.position = r->info.position;
@@ -104,8 +104,12 @@ static int begin(struct receiver *r)
 	state.whole = false;
 	state.what = r->info.what;
 	state.sample = 0;
+	if (save(r, &state)) {
+		target_unmake(r->target);
+		return -1;
+	}
 	r->begun = true;
-	return save(r, &state);
+	return target_grow(r->target, state.what.to_bytes) ? fail(r, r->target->error) : 0;
 }
 
 /* ---- records ---- */

@@ -47,7 +47,10 @@ int target_open(struct target *t, const char *path)
 		return errno == ENOENT ? 0 : fail(t, "%s", strerror(errno));
 	t->exists = true;
 	t->is_device = S_ISBLK(st.st_mode);
-	return open_existing(t);
+	if (open_existing(t))
+		return -1;
+	t->bytes = t->is_device ? t->dev.io.bytes : (u64)st.st_size;
+	return 0;
 }
 
 void target_close(struct target *t)
@@ -61,28 +64,43 @@ const char *target_content(struct target *t, char *text, size_t len)
 {
 	const char *content;
 
-	if (!t->exists || !t->dev.io.bytes)
+	if (!t->exists || !t->bytes)
 		return NULL;
 	content = device_content(&t->dev, text, len);
 	/* A device without anything known on it is what one takes for a copy. */
 	return content || t->is_device ? content : "data";
 }
 
-int target_begin(struct target *t, u64 bytes)
+int target_check_room(struct target *t, u64 bytes)
 {
-	if (t->is_device && t->dev.io.bytes < bytes)
-		return fail(t, "it has %" PRIu64 " bytes, and the image %" PRIu64,
-			    t->dev.io.bytes, bytes);
-	if (!t->exists) {
-		int fd = open(t->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	return t->is_device && t->dev.io.bytes < bytes ?
+	       fail(t, "it has %" PRIu64 " bytes, and the image %" PRIu64, t->dev.io.bytes,
+		    bytes) : 0;
+}
 
-		if (fd < 0)
-			return fail(t, "%s", strerror(errno));
-		close(fd);
-		if (open_existing(t))
-			return -1;
-		t->exists = true;
-	}
+int target_make(struct target *t)
+{
+	int fd;
+
+	if (t->exists)
+		return 0;
+	fd = open(t->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return fail(t, "%s", strerror(errno));
+	close(fd);
+	t->exists = true;
+	t->made = true;
+	return open_existing(t);
+}
+
+void target_unmake(struct target *t)
+{
+	if (t->made)
+		unlink(t->path);
+}
+
+int target_grow(struct target *t, u64 bytes)
+{
 	return !t->is_device && t->dev.io.bytes < bytes ? target_cut(t, bytes) : 0;
 }
 

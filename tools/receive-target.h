@@ -9,7 +9,9 @@
 struct target {
 	const char *path;
 	struct device dev;
-	bool exists;		/* there was something before */
+	bool exists;
+	bool made;		/* by us */
+	u64 bytes;		/* what was there before; of a file, to the byte */
 	bool is_device;
 	bool opened;
 	char error[200];
@@ -21,8 +23,13 @@ struct target {
 int target_open(struct target *t, const char *path);
 /* Has it something that nobody meant to be written over? In words, or NULL. */
 const char *target_content(struct target *t, char *text, size_t len);
-/* From now on it may change: a file is made, and is long enough. */
-int target_begin(struct target *t, u64 bytes);
+/* Has a device room for so much? */
+int target_check_room(struct target *t, u64 bytes);
+/* A file that is not there is made; and taken away again. */
+int target_make(struct target *t);
+void target_unmake(struct target *t);
+/* A file is at least so long. */
+int target_grow(struct target *t, u64 bytes);
 int target_write(struct target *t, u64 offset, const void *data, size_t len);
 int target_zero(struct target *t, u64 offset, u64 len);
 int target_sync(struct target *t);

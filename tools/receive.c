@@ -100,6 +100,8 @@ static int decide(struct receiver *r, bool force)
 {
 	const struct stream_what *what = &r->info.what;
 
+	if (target_check_room(r->target, what->to_bytes))
+		return cannot(r->target->path, r->target->error);
 	if (goes_on(r))
 		return r->info.position <= r->state.position ? 0 :
 		       cannot_because(r->target->path, "the stream goes on at byte %" PRIu64
