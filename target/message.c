@@ -18,6 +18,7 @@
 #include "store/room.h"
 #include "store/store.h"
 #include "target/device.h"
+#include "target/list.h"
 #include "target/message.h"
 #include "target/options.h"
 #include "target/target.h"
@@ -143,6 +144,10 @@ int cow_target_message(struct dm_target *ti, unsigned int argc, char **argv,
 	if (argc == 1 && !strcmp(argv[0], "reset_stats")) {
 		reset_stats(ct->origin);
 		return 0;
+	}
+	if (argc == 1 && !strcmp(argv[0], "list")) {
+		cow_origin_list(ct->origin, result, maxlen);
+		return 1;	/* there is a result */
 	}
 	/* The throttle is the origin's, so that it needs no store. */
 	if (argc == 3 && !strcmp(argv[0], "set") && !strcmp(argv[1], "throttle") &&

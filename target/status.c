@@ -131,6 +131,18 @@ static u64 used_sectors(struct cow_store *store)
 	return cow_chunk_to_sector(store, chunks);
 }
 
+void cow_store_emit_room(struct cow_store *store, char *result, unsigned int maxlen,
+			 unsigned int *size)
+{
+	unsigned int sz = *size;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	DMEMIT("%llu/%llu %llu", used_sectors(store),
+	       (u64)cow_chunk_to_sector(store, store->space.nr_chunks),
+	       metadata_sectors(store));
+	*size = sz;
+}
+
 static void emit_meta_stats(struct cow_store *store, char *result, unsigned int maxlen,
 			    unsigned int *size)
 {

@@ -5,6 +5,8 @@
 
 #include <linux/device-mapper.h>
 
+struct cow_store;
+
 /* Of struct target_type. */
 void cow_origin_status(struct dm_target *ti, status_type_t type, unsigned int flags,
 		       char *result, unsigned int maxlen);
@@ -12,5 +14,9 @@ void cow_snap_status(struct dm_target *ti, status_type_t type, unsigned int flag
 		     char *result, unsigned int maxlen);
 void cow_merge_status(struct dm_target *ti, status_type_t type, unsigned int flags,
 		      char *result, unsigned int maxlen);
+
+/* "<used>/<total> <metadata>", in sectors. origin->state_lock held. */
+void cow_store_emit_room(struct cow_store *store, char *result, unsigned int maxlen,
+			 unsigned int *size);
 
 #endif

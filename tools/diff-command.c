@@ -60,25 +60,57 @@ static void print_summary(const struct diff *d)
 	       bytes ? 100. * d->changed.bytes / bytes : 0., d->changed.nr, d->chunk_bytes);
 }
 
+/* What the words mean: a store or a name to open, and two numbers or "now". */
+struct question {
+	const char *where, *a, *b;
+};
+
+static const char *number_or_word(const char *word)
+{
+	const char *number = snapshot_number(word);
+
+	return number ? number : word;
+}
+
+static int read_question(struct question *q, const struct words *w)
+{
+	int first = snapshot_number(w->word[0]) ? 0 : 1;
+
+	if (w->nr_words <= first)
+		return cannot(w->word[0], "which snapshot? name one as ORIGIN@NUMBER, or a store and a number");
+	if (w->nr_words > first + 2)
+		return cannot(w->word[first + 2], "a word too many; there are two sides to compare");
+	q->where = w->word[0];
+	q->a = number_or_word(w->word[first]);
+	q->b = w->nr_words > first + 1 ? number_or_word(w->word[first + 1]) : "now";
+	return 0;
+}
+
+static int print(const struct diff *d, const struct words *w)
+{
+	if (option_given(w, "json"))
+		print_json(d);
+	else if (option_given(w, "extents"))
+		print_extents(d);
+	else
+		print_summary(d);
+	return fflush(stdout) || ferror(stdout) ? cannot("the list", "it cannot be written") : 0;
+}
+
 int command_diff(const struct words *w)
 {
+	struct question q = { 0 };
 	struct diff_store ds;
-	struct diff d;
-	int r = diff_open(&ds, w->word[0]);
+	struct diff d = { 0 };
+	int r = read_question(&q, w);
 
+	if (!r)
+		r = diff_open(&ds, q.where);
 	if (r)
 		return r;
-	r = diff_make(&ds, &d, w->word[1], w->nr_words > 2 ? w->word[2] : "now");
-	if (!r) {
-		if (option_given(w, "json"))
-			print_json(&d);
-		else if (option_given(w, "extents"))
-			print_extents(&d);
-		else
-			print_summary(&d);
-		if (fflush(stdout) || ferror(stdout))
-			r = cannot("the list", "it cannot be written");
-	}
+	r = diff_make(&ds, &d, q.a, q.b);
+	if (!r)
+		r = print(&d, w);
 	diff_free(&d);
 	diff_close(&ds);
 	return r;

@@ -3,16 +3,63 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "clone.h"
 #include "command.h"
+#include "create.h"
 #include "diff-command.h"
+#include "list.h"
 #include "maintain.h"
+#include "mounts.h"
 #include "receive.h"
+#include "remove.h"
+#include "rollback.h"
 #include "send.h"
+#include "snapshots.h"
+#include "tune.h"
+#include "watch.h"
 
 #define NR(array)	((int)(sizeof(array) / sizeof(*(array))))
 
 /* In the order of --help, of the manual and of the completions. */
 static const struct command commands[] = {
+	{ "create", "[OPTION]... ORIGIN STORE", "put an origin with a store over a device",
+	  create_options, 2, 2, command_create },
+	{ "snapshot", "[-g] [--limit=SECONDS] ORIGIN...", "make a snapshot of each origin",
+	  snapshot_options, 1, -1, command_snapshot },
+	{ "list", "[--json] [ORIGIN|SNAPSHOT]", "list origins, stores and snapshots as a tree",
+	  list_options, 0, 1, command_list },
+	{ "status", "[--json] [ORIGIN|SNAPSHOT]", "print every counter and option",
+	  status_options, 0, 1, command_status },
+	{ "watch", "[-i SECONDS] [-c NUMBER] [--json] [ORIGIN]",
+	  "print what stores take in, and when they will be full",
+	  watch_options, 0, 1, command_watch },
+	{ "mount", "[-w] [-o LIST] SNAPSHOT DIRECTORY", "mount a snapshot beside its origin",
+	  mount_options, 2, 2, command_mount },
+	{ "umount", "[-n] SNAPSHOT|DIRECTORY", "unmount a snapshot", dry_options, 1, 1,
+	  command_umount },
+	{ "activate", "[-w] SNAPSHOT...", "give snapshots devices in /dev/mapper",
+	  activate_options, 1, -1, command_activate },
+	{ "deactivate", "[-n] SNAPSHOT...", "take devices from snapshots, which stay",
+	  dry_options, 1, -1, command_deactivate },
+	{ "delete", "[-n] SNAPSHOT...", "delete snapshots", dry_options, 1, -1, command_delete },
+	{ "rollback", "[-b] [-f] SNAPSHOT", "make the origin what the snapshot shows",
+	  rollback_options, 1, 1, command_rollback },
+	{ "clone", "[-b] [-f] SNAPSHOT TARGET", "copy a snapshot to a device, as a volume of its own",
+	  clone_options, 2, 2, command_clone },
+	{ "diff", "[--json|--extents] SNAPSHOT [B|now] | STORE A [B|now]",
+	  "list what differs between two snapshots, or since one",
+	  diff_options, 1, 3, command_diff },
+	{ "send", "[--from=A] [OPTION]... SNAPSHOT | STORE B",
+	  "write a snapshot, or what has changed since another, as a stream",
+	  send_options, 1, 2, command_send },
+	{ "receive", "[-f] [OPTION]... TARGET", "make an image, or a newer one, of a stream",
+	  receive_options, 1, 1, command_receive },
+	{ "set", "[-n] ORIGIN OPTION VALUE [OPTION VALUE]...", "change options of a store",
+	  dry_options, 3, -1, command_set },
+	{ "resize", "[-n] ORIGIN", "use the room that origin or store have gained",
+	  dry_options, 1, 1, command_resize },
+	{ "remove", "[-f] [-k] ORIGIN", "take origin and store away; the plain device stays",
+	  remove_options, 1, 1, command_remove },
 	{ "check", "[-q] [-v] [--no-data] STORE", "verify every checksum and every pointer",
 	  check_options, 1, 1, command_check },
 	{ "dump", "[--json] STORE", "print the metadata of the store as text or JSON",
@@ -22,15 +69,6 @@ static const struct command commands[] = {
 	{ "repair", "[-n] [--invalidate] STORE",
 	  "rebuild damaged metadata; invalidate snapshots that lost some",
 	  repair_options, 1, 1, command_repair },
-	{ "diff", "[--json | --extents] STORE A [B | now]",
-	  "list what differs between two snapshots, or since one",
-	  diff_options, 2, 3, command_diff },
-	{ "send", "[--from A] [OPTION]... STORE B",
-	  "write a snapshot, or what has changed since another, as a stream",
-	  send_options, 2, 2, command_send },
-	{ "receive", "[-f] [OPTION]... TARGET",
-	  "make an image, or a newer one, of a stream",
-	  receive_options, 1, 1, command_receive },
 };
 
 static int help(void)
@@ -45,7 +83,8 @@ static int help(void)
 	       "  -h, --help      print this text; cowsnap COMMAND --help has a command's options\n"
 	       "  -V, --version   print the version\n"
 	       "\n"
-	       "Exit status: 0 done or clean, 1 damage found or repaired, 2 failed.\n"
+	       "A SNAPSHOT is ORIGIN@NUMBER, as cowsnap list has it.\n"
+	       "Exit status: 0 done or clean, 1 damage or loss found, or repaired, 2 failed.\n"
 	       "See cowsnap(8).\n");
 	return EXIT_CLEAN;
 }

@@ -15,7 +15,7 @@
 
 /* How much is written, and for how long, before it is made durable. */
 #define SYNC_BYTES	(256U << 20)
-#define SYNC_SECONDS	10
+#define SYNC_MS		10000
 
 static int fail(struct receiver *r, const char *text)
 {
@@ -77,14 +77,14 @@ int receive_checkpoint(struct receiver *r)
 	if (r->next > state.position)
 		state.position = r->next;
 	r->unsafe = 0;
-	r->synced = monotonic_seconds();
+	r->synced = now_ms();
 	return save(r, &state);
 }
 
 static int checkpoint_if_due(struct receiver *r, u64 written)
 {
 	r->unsafe += written;
-	if (r->unsafe < SYNC_BYTES && monotonic_seconds() - r->synced < SYNC_SECONDS)
+	if (r->unsafe < SYNC_BYTES && now_ms() - r->synced < SYNC_MS)
 		return 0;
 	return receive_checkpoint(r);
 }
@@ -194,7 +194,7 @@ static int take_record(struct receiver *r, bool *end)
 	r->records++;
 	r->next = p.offset + p.length;
 	r->covered += p.length;
-	progress_step(&r->progress, r->covered);
+	progress_show(&r->progress, r->covered);
 	return checkpoint_if_due(r, p.length);
 }
 
@@ -206,7 +206,7 @@ int receive_records(struct receiver *r)
 	r->payload = malloc(STREAM_MAX_DATA);
 	r->data = malloc(STREAM_MAX_DATA);
 	r->zstd = ZSTD_createDCtx();
-	r->synced = monotonic_seconds();
+	r->synced = now_ms();
 	if (!r->payload || !r->data || !r->zstd)
 		ret = fail(r, "out of memory");
 	while (!ret && !end)

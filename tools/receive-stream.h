@@ -3,10 +3,10 @@
 #ifndef COWSNAP_TOOLS_RECEIVE_STREAM_H
 #define COWSNAP_TOOLS_RECEIVE_STREAM_H
 
+#include "progress.h"
 #include "receive-state.h"
 #include "receive-target.h"
 #include "stream.h"
-#include "stream-progress.h"
 
 struct receiver {
 	int fd;
@@ -18,7 +18,7 @@ struct receiver {
 	u64 next;		/* no record may begin below */
 	u64 records;
 	u64 unsafe;		/* bytes written since the last sync */
-	double synced;		/* when that was */
+	u64 synced;		/* when that was, ms */
 	struct progress progress;
 	u64 covered;
 	u32 crc;		/* of the record before */

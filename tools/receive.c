@@ -183,11 +183,11 @@ static int receive(struct receiver *r, const struct words *w)
 	if (status)
 		return status;
 	catch_signals();
-	progress_begin(&r->progress, "received", r->info.planned, option_given(w, "progress"));
-	if (receive_records(r))
-		return stopped(r);
+	progress_begin(&r->progress, "received", r->info.planned, 0,
+		       !option_given(w, "progress") && !isatty(STDERR_FILENO));
+	status = receive_records(r);
 	progress_end(&r->progress);
-	return EXIT_CLEAN;
+	return status ? stopped(r) : EXIT_CLEAN;
 }
 
 static int receive_onto(struct receiver *r, const struct words *w)

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The content of a snapshot, read as the kernel would: a private version, else the oldest
- * copied version that is not older than the snapshot, else home.
+ * The content of a snapshot. One in use is read through its device. Else it is read as the
+ * kernel would: a private version, else the oldest copied version that is not older than the
+ * snapshot, else home.
  */
 #include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "crc32c.h"
@@ -165,11 +169,38 @@ static size_t read_from_home(struct source *src, size_t next, u64 offset, void *
 	return read_home(src, offset, data, n) ? 0 : n;
 }
 
+static int read_device(struct source *src, u64 offset, char *data, size_t len)
+{
+	ssize_t n;
+
+	for (; len; data += n, offset += n, len -= n) {
+		n = pread(src->fd, data, len, offset);
+		if (n <= 0)
+			return fail(src, "the snapshot cannot be read at byte %" PRIu64 ": %s",
+				    offset, n ? strerror(errno) : "it ends there");
+	}
+	return 0;
+}
+
+void source_wants(struct source *src, u64 offset, u64 len)
+{
+	if (src->fd >= 0)
+		posix_fadvise(src->fd, offset, len, POSIX_FADV_WILLNEED);
+}
+
+void source_done(struct source *src, u64 offset, u64 len)
+{
+	if (src->fd >= 0)
+		posix_fadvise(src->fd, offset, len, POSIX_FADV_DONTNEED);
+}
+
 int source_read(struct source *src, u64 offset, void *data, size_t len)
 {
 	char *at = data;
 	size_t i, n;
 
+	if (src->fd >= 0)
+		return read_device(src, offset, at, len);
 	while (len) {
 		i = find_seen(src, offset / chunk_bytes(src));
 		if (i < src->nr_seen && src->seen[i].chunk == offset / chunk_bytes(src))
@@ -187,30 +218,53 @@ int source_read(struct source *src, u64 offset, void *data, size_t len)
 
 /* ---- open ---- */
 
+static int open_device(struct source *src, struct diff_store *ds, const struct diff_side *b)
+{
+	char path[300];
+	int r = live_device(&ds->live, b->id, path);
+
+	if (r)
+		return r;
+	src->fd = open(path, O_RDONLY | O_CLOEXEC);
+	return src->fd < 0 ? cannot(path, strerror(errno)) : 0;
+}
+
+static int open_origin(struct source *src, const struct diff_side *b, const char *origin)
+{
+	if (device_open(&src->origin, origin, false))
+		return cannot(origin, src->origin.error);
+	src->has_origin = true;
+	if (src->origin.io.bytes >= b->sectors * SECTOR)
+		return 0;
+	return cannot_because(origin, "it has %" PRIu64 " bytes and the snapshot %" PRIu64
+			      "; that is not its origin", src->origin.io.bytes,
+			      b->sectors * SECTOR);
+}
+
 int source_open(struct source *src, struct diff_store *ds, const struct diff_side *b,
 		const char *origin)
 {
+	int r = 0;
+
 	memset(src, 0, sizeof(*src));
+	src->fd = -1;
 	src->s = &ds->s;
 	src->cached = NONE;
-	if (origin && device_open(&src->origin, origin, false))
-		return cannot(origin, src->origin.error);
-	src->has_origin = origin;
-	if (origin && src->origin.io.bytes < b->sectors * SECTOR) {
+	if (ds->live.c)
+		return open_device(src, ds, b);
+	if (origin)
+		r = open_origin(src, b, origin);
+	if (!r && find_versions(src, b->epoch))
+		r = cannot(ds->path, "out of memory");
+	if (r)
 		source_close(src);
-		return cannot_because(origin, "it has %" PRIu64 " bytes and the snapshot %" PRIu64
-				      "; that is not its origin", src->origin.io.bytes,
-				      b->sectors * SECTOR);
-	}
-	if (find_versions(src, b->epoch)) {
-		source_close(src);
-		return cannot(ds->path, "out of memory");
-	}
-	return 0;
+	return r;
 }
 
 void source_close(struct source *src)
 {
+	if (src->fd >= 0)
+		close(src->fd);
 	free(src->seen);
 	free(src->chunk);
 	if (src->has_origin)

@@ -13,6 +13,8 @@ struct seen {
 };
 
 struct source {
+	/* The device of a snapshot in use, or -1. */
+	int fd;
 	/* A store that is not in use, and the origin. */
 	struct store *s;
 	struct seen *seen;	/* by chunk */
@@ -24,11 +26,14 @@ struct source {
 	char error[200];
 };
 
-/* What @b has, of a store that is not in use. @origin: NULL if it was not given. */
+/* What @b has. @origin: NULL if it was not given; a store in use knows it. */
 int source_open(struct source *src, struct diff_store *ds, const struct diff_side *b,
 		const char *origin);
 /* 0, or -1 with words in src->error. */
 int source_read(struct source *src, u64 offset, void *data, size_t len);
+/* It is going to be read; it will not be read again. */
+void source_wants(struct source *src, u64 offset, u64 len);
+void source_done(struct source *src, u64 offset, u64 len);
 void source_close(struct source *src);
 
 #endif

@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include "send-stream.h"
 
 /* Zeroes are looked for in units of it. */
 #define ZERO_UNIT	4096U
+#define AHEAD_BYTES	(8U << 20)
 
 static int fail(struct sender *s, const char *text)
 {
@@ -21,15 +22,13 @@ static int fail(struct sender *s, const char *text)
 	return -1;
 }
 
-static void sleep_until(double when)
+/* Sleeps until @sent bytes are not too many for the time since the beginning. */
+static void keep_rate(const struct sender *s)
 {
-	double left;
+	u64 due = s->begin + (u64)((double)s->sent / s->rate * 1000), now;
 
-	while ((left = when - monotonic_seconds()) > 0) {
-		struct timespec t = { .tv_sec = left, .tv_nsec = (left - (time_t)left) * 1e9 };
-
-		nanosleep(&t, NULL);
-	}
+	while ((now = now_ms()) < due)
+		usleep((due - now > 500 ? 500 : due - now) * 1000);
 }
 
 static int put(struct sender *s, const void *data, size_t len)
@@ -39,7 +38,7 @@ static int put(struct sender *s, const void *data, size_t len)
 			    strerror(errno));
 	s->sent += len;
 	if (s->rate)
-		sleep_until(s->progress.start + (double)s->sent / s->rate);
+		keep_rate(s);
 	return 0;
 }
 
@@ -125,8 +124,26 @@ static int put_piece(struct sender *s, u64 offset, size_t len)
 	return 0;
 }
 
+/* The device works while what it has read is on its way: so much is asked for beforehand. */
+static void want_ahead(struct sender *s, const struct extents *extents)
+{
+	while (s->ahead < extents->nr && s->wanted < s->covered + AHEAD_BYTES) {
+		const struct extent *x = &extents->at[s->ahead];
+		u64 left = x->length - s->ahead_offset;
+		u64 n = left < STREAM_MAX_DATA ? left : STREAM_MAX_DATA;
+
+		source_wants(s->src, x->offset + s->ahead_offset, n);
+		s->wanted += n;
+		s->ahead_offset += n;
+		if (n == left) {
+			s->ahead++;
+			s->ahead_offset = 0;
+		}
+	}
+}
+
 /* Pieces end at multiples of their greatest length. */
-static int send_extent(struct sender *s, const struct extent *x)
+static int send_extent(struct sender *s, const struct extents *extents, const struct extent *x)
 {
 	u64 offset = x->offset, end = x->offset + x->length, len;
 
@@ -134,12 +151,14 @@ static int send_extent(struct sender *s, const struct extent *x)
 		len = STREAM_MAX_DATA - offset % STREAM_MAX_DATA;
 		if (len > end - offset)
 			len = end - offset;
+		want_ahead(s, extents);
 		if (source_read(s->src, offset, s->data, len))
 			return fail(s, s->src->error);
 		if (put_piece(s, offset, len))
 			return -1;
+		source_done(s->src, offset, len);
 		s->covered += len;
-		progress_step(&s->progress, s->covered);
+		progress_show(&s->progress, s->covered);
 	}
 	return 0;
 }
@@ -162,10 +181,11 @@ static int send_all(struct sender *s, const struct extents *extents)
 
 	stream_pack_header(&header, &s->info);
 	s->crc = s->info.crc;
+	s->begin = now_ms();
 	if (put(s, &header, sizeof(header)))
 		return -1;
 	for (i = 0; i < extents->nr; i++)
-		if (send_extent(s, &extents->at[i]))
+		if (send_extent(s, extents, &extents->at[i]))
 			return -1;
 	return send_end(s);
 }

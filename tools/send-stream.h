@@ -3,9 +3,9 @@
 #ifndef COWSNAP_TOOLS_SEND_STREAM_H
 #define COWSNAP_TOOLS_SEND_STREAM_H
 
+#include "progress.h"
 #include "send-source.h"
 #include "stream.h"
-#include "stream-progress.h"
 
 struct sender {
 	int fd;
@@ -14,11 +14,15 @@ struct sender {
 	struct progress progress;
 	bool compress;
 	u64 rate;		/* bytes a second, 0: any */
+	u64 begin;		/* ms */
 	u64 sent;		/* bytes of the stream */
 	u64 records;
 	u64 covered;		/* bytes of the image */
 	u32 crc;		/* of the record before */
 	struct extent zeroes;	/* not sent yet */
+	size_t ahead;		/* the extent up to which reading ahead was asked for */
+	u64 ahead_offset;	/* and how far in it */
+	u64 wanted;		/* bytes asked for in all */
 	void *zstd;
 	u8 *data, *packed;
 	char error[200];

@@ -9,6 +9,7 @@
 
 #include "send.h"
 #include "send-stream.h"
+#include "size.h"
 
 #define SECTOR 512
 
@@ -16,7 +17,7 @@ const struct option_text send_options[] = {
 	{ "from", 0, "A", "send only what differs from snapshot A" },
 	{ "origin", 0, "DEVICE", "the origin of a store that is not in use" },
 	{ "compress", 0, NULL, "compress the data, with zstd" },
-	{ "throttle", 0, "RATE", "send at most so many bytes a second (K, M, G)" },
+	{ "throttle", 0, "RATE", "send at most so much a second: 20M" },
 	{ "resume", 0, "TOKEN", "go on where cowsnap receive has stopped" },
 	{ "progress", 0, NULL, "say how far it is even if stderr is no terminal" },
 	{ NULL },
@@ -95,18 +96,33 @@ static void fill_info(struct stream_info *info, const struct request *q, const s
 	info->chunk_bytes = d->chunk_bytes;
 }
 
+static void say_sum(const struct sender *s)
+{
+	char read[16], sent[16], time[32];
+
+	fprintf(stderr, "sent %s of the image as a stream of %s, in %s\n",
+		size_text(s->covered, read, sizeof(read)), size_text(s->sent, sent, sizeof(sent)),
+		time_text((now_ms() - s->begin) / 1000, time, sizeof(time)));
+}
+
 static int send_from(struct source *src, const struct words *w, const struct request *q,
 		     const struct diff *d)
 {
 	struct sender s = { .fd = STDOUT_FILENO, .src = src, .rate = q->rate,
 			    .compress = option_given(w, "compress") };
+	bool shown;
+	int r;
 
 	fill_info(&s.info, q, d);
 	s.info.flags = s.compress ? STREAM_ZSTD : 0;
-	progress_begin(&s.progress, "sent", d->changed.bytes, option_given(w, "progress"));
-	if (send_stream(&s, &d->changed))
-		return cannot("the stream", s.error);
+	shown = option_given(w, "progress") || isatty(STDERR_FILENO);
+	progress_begin(&s.progress, "sent", d->changed.bytes, 0, !shown);
+	r = send_stream(&s, &d->changed);
 	progress_end(&s.progress);
+	if (r)
+		return cannot("the stream", s.error);
+	if (shown)
+		say_sum(&s);
 	return EXIT_CLEAN;
 }
 
@@ -157,14 +173,21 @@ static int read_request(struct request *q, const struct words *w)
 
 	memset(q, 0, sizeof(*q));
 	q->store = w->word[0];
-	q->to = w->word[1];
+	q->to = snapshot_number(w->word[0]);
+	if (w->nr_words > 1 && q->to)
+		return cannot(w->word[1], "a word too many; ORIGIN@NUMBER is all that is needed");
+	if (w->nr_words < 2 && !q->to)
+		return cannot(w->word[0], "which snapshot? name it as ORIGIN@NUMBER, or a store and a number");
+	if (!q->to)
+		q->to = w->word[1];
 	q->from = option_value(w, "from");
+	if (q->from && snapshot_number(q->from))
+		q->from = snapshot_number(q->from);
 	q->origin = option_value(w, "origin");
 	q->resume = option_value(w, "resume");
 	if (q->resume && !stream_read_token(q->resume, &q->token, &q->position))
 		return cannot(q->resume, "this is no token; cowsnap receive --token TARGET prints it");
-	q->rate = rate ? read_bytes(rate) : 0;
-	if (rate && !q->rate)
+	if (rate && (size_read(rate, &q->rate) || !q->rate))
 		return cannot(rate, "this is no rate; 20M is 20 MiB a second");
 	return 0;
 }

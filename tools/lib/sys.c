@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What the system knows of a block device. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "sys.h"
+
+bool sys_number(const char *path, char *number, size_t len)
+{
+	struct stat st;
+
+	if (stat(path, &st) || !S_ISBLK(st.st_mode))
+		return false;
+	snprintf(number, len, "%u:%u", major(st.st_rdev), minor(st.st_rdev));
+	return true;
+}
+
+/* The first line of a file of sysfs. */
+static bool read_attribute(const char *number, const char *name, char *text, size_t len)
+{
+	char path[128];
+	FILE *in;
+	bool done;
+
+	snprintf(path, sizeof(path), "/sys/dev/block/%s/%s", number, name);
+	in = fopen(path, "re");
+	if (!in)
+		return false;
+	done = fgets(text, len, in);
+	fclose(in);
+	if (done)
+		text[strcspn(text, "\n")] = '\0';
+	return done;
+}
+
+bool sys_map_name(const char *number, char *name, size_t len)
+{
+	return read_attribute(number, "dm/name", name, len);
+}
+
+const char *sys_path(const char *number, char *path, size_t len)
+{
+	char link[64], target[512], name[256];
+	char *at;
+	ssize_t n;
+
+	if (sys_map_name(number, name, sizeof(name))) {
+		snprintf(path, len, "/dev/mapper/%s", name);
+		return path;
+	}
+	snprintf(link, sizeof(link), "/sys/dev/block/%s", number);
+	n = readlink(link, target, sizeof(target) - 1);
+	if (n < 0) {
+		snprintf(path, len, "%s", number);
+		return path;
+	}
+	target[n] = '\0';
+	at = strrchr(target, '/');
+	snprintf(path, len, "/dev/%s", at ? at + 1 : target);
+	/* cciss!c0d0: sysfs has no slash in a name. */
+	for (at = path; *at; at++)
+		if (*at == '!')
+			*at = '/';
+	return path;
+}
+
+uint64_t sys_sectors(const char *number)
+{
+	char text[32];
+	uint64_t sectors = 0;
+
+	if (read_attribute(number, "size", text, sizeof(text)))
+		sscanf(text, "%" SCNu64, &sectors);
+	return sectors;
+}
+
+bool sys_mounted(const char *number, char *where, size_t len)
+{
+	FILE *in = fopen("/proc/self/mountinfo", "re");
+	char line[8192], device[32], point[4096];
+	bool found = false;
+
+	while (in && !found && fgets(line, sizeof(line), in)) {
+		if (sscanf(line, "%*d %*d %31s %*s %4095s", device, point) != 2 ||
+		    strcmp(device, number))
+			continue;
+		snprintf(where, len, "%s", point);
+		found = true;
+	}
+	if (in)
+		fclose(in);
+	return found;
+}

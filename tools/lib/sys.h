@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the system knows of a block device. */
+#ifndef LIBCOWSNAP_SYS_H
+#define LIBCOWSNAP_SYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "major:minor" of a block device's node; false: there is none. */
+bool sys_number(const char *path, char *number, size_t len);
+/* The path that people know it by: /dev/sda2, /dev/mapper/data. @number if there is none. */
+const char *sys_path(const char *number, char *path, size_t len);
+/* The name of a mapped device; false: it is none. */
+bool sys_map_name(const char *number, char *name, size_t len);
+uint64_t sys_sectors(const char *number);
+/* Where it is mounted, the first place; false: nowhere. */
+bool sys_mounted(const char *number, char *where, size_t len);
+
+#endif

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * rollback: an origin shows a snapshot at once, and the data follows.
+ *
+ * The kernel goes on with it whatever happens to this process. Run again, it waits for the
+ * end and puts the origin's own table back.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/handle.h"
+#include "lib/map.h"
+#include "lib/sys.h"
+#include "progress.h"
+#include "rollback.h"
+#include "session.h"
+
+#define SECTOR 512
+
+const struct option_text rollback_options[] = {
+	{ "background", 'b', NULL, "do not wait; run again later to end it" },
+	{ "force", 'f', NULL, "even if the origin is mounted or open" },
+	{ "quiet", 'q', NULL, "do not show how far it is" },
+	{ "dry-run", 'n', NULL, "print the dmsetup lines, change nothing" },
+	{ NULL },
+};
+
+struct rollback {
+	const struct words *w;
+	struct cowsnap *c;
+	char origin[128], below[300], store[300], store_number[32], id[8], discard[16];
+	uint64_t sectors, chunk_sectors;
+};
+
+static void note(struct rollback *k, const struct cowsnap_item *snap,
+		 const struct cowsnap_item *store, const struct cowsnap_item *origin)
+{
+	const char *discard = cowsnap_get(origin, "discard");
+
+	snprintf(k->origin, sizeof(k->origin), "%s", cowsnap_get(origin, "name"));
+	snprintf(k->below, sizeof(k->below), "%s", cowsnap_get(origin, "below_path"));
+	snprintf(k->store, sizeof(k->store), "%s", cowsnap_get(store, "device"));
+	snprintf(k->store_number, sizeof(k->store_number), "%s", cowsnap_get(store, "number"));
+	snprintf(k->id, sizeof(k->id), "%s", cowsnap_get(snap, "id"));
+	snprintf(k->discard, sizeof(k->discard), "%s", discard ? discard : "");
+	k->sectors = cowsnap_number(origin, "size") / SECTOR;
+	k->chunk_sectors = cowsnap_number(store, "chunk") / SECTOR;
+}
+
+static int look_at_origin(const struct rollback *k, const struct cowsnap_item *o)
+{
+	char where[300];
+
+	if (option_given(k->w, "force"))
+		return 0;
+	if (sys_mounted(cowsnap_get(o, "number"), where, sizeof(where)))
+		return cannot_because(k->origin, "mounted on %s: what it has in memory would be "
+				      "written over the old data; umount %s first", where, where);
+	if (cowsnap_number(o, "open"))
+		return cannot(k->origin, "in use: end what has it open first");
+	return 0;
+}
+
+/* What look() finds beside what can be rolled back. */
+#define ALREADY_MERGING	101
+#define ALREADY_MERGED	102
+
+static int look(struct rollback *k)
+{
+	const struct cowsnap_item *snap, *store, *o;
+	const char *state;
+	int r = 0;
+
+	snap = need_snapshot(k->c, k->w->word[0], &r);
+	if (!snap)
+		return r;
+	store = cowsnap_parent(snap);
+	o = cowsnap_parent(store);
+	note(k, snap, store, o);
+	r = refuse_managed(k->c, o, "lvconvert --merge");
+	if (r)
+		return r;
+	state = cowsnap_get(o, "state");
+	if (!strncmp(state, "merg", 4)) {
+		if (cowsnap_number(o, "merging") == cowsnap_number(snap, "id"))
+			return ALREADY_MERGING;
+		return fail(k->c, COWSNAP_BUSY, "\"%s\" is being rolled back to %s@%s: let that end first",
+			    k->origin, k->origin, cowsnap_get(o, "merging"));
+	}
+	if (strcmp(state, "active"))
+		return fail(k->c, COWSNAP_BUSY, "\"%s\" is %s: it cannot be rolled back now", k->origin,
+			    state);
+	if (!strcmp(cowsnap_get(store, "type"), "transient"))
+		return fail(k->c, COWSNAP_REFUSED, "\"%s\" is in a transient store, from which there is "
+			    "no rollback: cowsnap clone copies it", k->w->word[0]);
+	state = cowsnap_get(snap, "state");
+	if (!strcmp(state, "merged"))
+		return ALREADY_MERGED;
+	/* Merging, though the origin is not: the machine went down meanwhile. */
+	if (strcmp(state, "live") && strcmp(state, "merging"))
+		return fail(k->c, COWSNAP_REFUSED, "\"%s\" is %s: there is nothing to go back to",
+			    k->w->word[0], state);
+	return look_at_origin(k, o);
+}
+
+static int begin(struct rollback *k)
+{
+	struct map_line line;
+	struct map table;
+	char words[1200];
+	int r = cowsnap_deactivate(k->c, k->w->word[0]);
+
+	if (r)
+		return r;
+	snprintf(words, sizeof(words), "%s %s P %" PRIu64 " 2 id %s", k->below, k->store,
+		 k->chunk_sectors, k->id);
+	map_one_line(&table, &line, k->sectors, "cowsnap-merge", words);
+	return map_reload(k->c, k->origin, &table);
+}
+
+static int end(struct rollback *k)
+{
+	struct map_line line;
+	struct map table;
+	char words[1200], message[64];
+	int r;
+
+	snprintf(words, sizeof(words), "%s %d store %s%s%s", k->below, k->discard[0] ? 4 : 2,
+		 k->store, k->discard[0] ? " discard " : "", k->discard);
+	map_one_line(&table, &line, k->sectors, "cowsnap-origin", words);
+	r = map_reload(k->c, k->origin, &table);
+	snprintf(message, sizeof(message), "delete %s %s", k->id, k->store_number);
+	return r ? r : map_message(k->c, k->origin, message);
+}
+
+/* What is left, in bytes, or what went wrong. */
+static int look_how_far(struct rollback *k, uint64_t *left)
+{
+	const struct cowsnap_item *o;
+	int r = cowsnap_scan(k->c);
+
+	o = r ? NULL : need_origin(k->c, k->origin, &r);
+	if (!o)
+		return r;
+	*left = cowsnap_number(o, "left");
+	if (strcmp(cowsnap_get(o, "state"), "merge failed"))
+		return 0;
+	return fail(k->c, COWSNAP_REFUSED, "rolling back \"%s\" has failed (dmesg says why); when that is "
+		    "mended, dmsetup suspend %s and dmsetup resume %s try again",
+		    k->origin, k->origin, k->origin);
+}
+
+static int wait_for_end(struct rollback *k)
+{
+	struct progress p;
+	uint64_t left, total;
+	int r = look_how_far(k, &left);
+
+	total = left;
+	progress_begin(&p, "rolled back", total, 0, option_given(k->w, "quiet"));
+	while (!r && left) {
+		usleep(100000);
+		r = look_how_far(k, &left);
+		progress_show(&p, total > left ? total - left : 0);
+	}
+	progress_end(&p);
+	return r;
+}
+
+static int rollback(struct rollback *k)
+{
+	int r = look(k);
+
+	if (r == ALREADY_MERGED)
+		return end(k);
+	if (r && r != ALREADY_MERGING)
+		return r;
+	r = r ? 0 : begin(k);
+	if (r)
+		return r;
+	if (option_given(k->w, "background")) {
+		say_done(k->w, "%s shows the old data; cowsnap rollback %s ends it when it is copied",
+			 k->origin, k->w->word[0]);
+		return 0;
+	}
+	if (!option_given(k->w, "dry-run"))
+		r = wait_for_end(k);
+	if (!r)
+		r = end(k);
+	if (!r)
+		say_done(k->w, "%s is what %s was, which is gone", k->origin, k->w->word[0]);
+	return r;
+}
+
+int command_rollback(const struct words *w)
+{
+	struct rollback k = { .w = w, .c = session_open(w) };
+
+	return k.c ? session_end(k.c, rollback(&k)) : EXIT_CANNOT;
+}

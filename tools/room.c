@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What stands on a device that is to be a store. */
+#include <endian.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "device.h"
+#include "lib/snapshot.h"
+#include "room.h"
+#include "store.h"
+
+/* Both superblocks are in here, whatever the size of a block. */
+#define HEAD_BYTES 8192
+
+/* Has it never had a snapshot but that with which create makes it? */
+static bool only_begun(const struct store *s)
+{
+	const struct cowsnap_record *first = &s->super.record[0];
+
+	return le64toh(s->super.epoch) <= 1 &&
+	       (first->state == COWSNAP_RECORD_FREE || le16toh(first->id) == SNAPSHOT_SETUP_ID);
+}
+
+static int judge(struct room *r, struct device *dev)
+{
+	enum store_kind kind;
+	struct store s;
+	char content[32];
+
+	kind = store_open(&s, &dev->io);
+	if (kind == STORE_OK) {
+		r->state = only_begun(&s) ? ROOM_BEGUN : ROOM_STORE;
+		r->origin_sectors = le64toh(s.super.origin_sectors);
+		r->chunk_sectors = le32toh(s.super.chunk_sectors);
+	} else if (device_content(dev, content, sizeof(content))) {
+		r->state = ROOM_OTHER;
+		snprintf(r->content, sizeof(r->content), "it holds %s", content);
+	} else if (kind == STORE_NEW) {
+		r->state = ROOM_EMPTY;
+	} else {
+		r->state = ROOM_OTHER;
+		snprintf(r->content, sizeof(r->content), "%s",
+			 kind == STORE_DM_SNAPSHOT ? "it is a COW device of dm-snapshot" :
+			 kind == STORE_NEWER ? "it is a store of a newer dm-cowsnap" :
+			 kind == STORE_DAMAGED ? "it is a damaged store (cowsnap check)" :
+			 kind == STORE_SHORT ? "it is too short for the store on it" :
+			 "its first 4 KiB are not zero");
+	}
+	store_close(&s);
+	return 0;
+}
+
+int room_look(struct room *r, const char *path)
+{
+	struct device dev;
+	int status;
+
+	memset(r, 0, sizeof(*r));
+	if (device_open(&dev, path, false))
+		return cannot(path, dev.error);
+	status = judge(r, &dev);
+	device_close(&dev);
+	return status;
+}
+
+int room_clear(const char *path, bool dry)
+{
+	static const char zeroes[HEAD_BYTES];
+	struct device dev;
+	int status = 0;
+
+	if (dry) {
+		printf("dd if=/dev/zero of=%s bs=4096 count=2\n", path);
+		return 0;
+	}
+	if (device_open(&dev, path, true))
+		return cannot(path, dev.error);
+	if (io_write(&dev.io, 0, zeroes, sizeof(zeroes)) || io_sync(&dev.io))
+		status = cannot(path, "it cannot be written");
+	device_close(&dev);
+	return status;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What stands on a device that is to be a store. */
+#ifndef COWSNAP_TOOLS_ROOM_H
+#define COWSNAP_TOOLS_ROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum room_state {
+	ROOM_EMPTY,		/* zeroes: the kernel makes a store of it */
+	ROOM_BEGUN,		/* a store without snapshots, of an interrupted create */
+	ROOM_STORE,		/* one with snapshots */
+	ROOM_OTHER,		/* something else */
+};
+
+struct room {
+	enum room_state state;
+	char content[160];		/* of ROOM_OTHER, in words */
+	uint64_t origin_sectors;	/* of a store */
+	uint32_t chunk_sectors;
+};
+
+/* 0, or EXIT_CANNOT after a sentence. The device must not be in use. */
+int room_look(struct room *r, const char *path);
+/* So that nothing takes it for a store any more, or that one can be made. The same. */
+int room_clear(const char *path, bool dry);
+
+#endif

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What the commands that change mapped devices share. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "session.h"
+
+static void print_line(void *data, const char *text)
+{
+	(void)data;
+	puts(text);
+}
+
+int say_error(const struct cowsnap *c)
+{
+	fprintf(stderr, "cowsnap: %s\n", cowsnap_error(c));
+	return EXIT_CANNOT;
+}
+
+struct cowsnap *session_open(const struct words *w)
+{
+	struct cowsnap *c;
+
+	if (cowsnap_open(&c) || cowsnap_scan(c)) {
+		say_error(c);
+		cowsnap_close(c);
+		return NULL;
+	}
+	if (option_given(w, "dry-run"))
+		cowsnap_dry_run(c, print_line, NULL);
+	return c;
+}
+
+int session_end(struct cowsnap *c, int r)
+{
+	if (r < 0)
+		r = say_error(c);
+	cowsnap_close(c);
+	return r;
+}
+
+void say_done(const struct words *w, const char *format, ...)
+{
+	va_list args;
+
+	if (option_given(w, "json") || option_given(w, "dry-run"))
+		return;
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+	fflush(stdout);
+}
+
+int read_number(const char *what, const char *text, unsigned long min, unsigned long max,
+		unsigned long *value)
+{
+	unsigned long n;
+	char *end;
+
+	if (!text)
+		return 0;
+	errno = 0;
+	n = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || *end || errno || n < min || n > max)
+		return cannot_because(what, "\"%s\" is no number from %lu to %lu", text, min, max);
+	*value = n;
+	return 0;
+}

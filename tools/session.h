@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the commands that change mapped devices share. */
+#ifndef COWSNAP_TOOLS_SESSION_H
+#define COWSNAP_TOOLS_SESSION_H
+
+#include "command.h"
+#include "lib/cowsnap.h"
+
+/*
+ * A handle on what there is, scanned; with --dry-run it only prints lines. NULL: it has been
+ * said why.
+ */
+struct cowsnap *session_open(const struct words *w);
+/* Closes it; says what failed. @r is a result of the library. Returns an EXIT_ status. */
+int session_end(struct cowsnap *c, int r);
+
+/* What the library says, on stderr; returns EXIT_CANNOT. */
+int say_error(const struct cowsnap *c);
+
+/* A line for people, on stdout, unless there is --json or --dry-run. */
+void say_done(const struct words *w, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * A whole number from @min to @max. 0, or EXIT_CANNOT after a sentence about @what; NULL:
+ * @value stays as it is.
+ */
+int read_number(const char *what, const char *text, unsigned long min, unsigned long max,
+		unsigned long *value);
+
+#endif
