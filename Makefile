@@ -36,7 +36,7 @@ clean:
 	$(KMAKE) clean
 	$(MAKE) -C tools clean
 
-# The cowsnap command; needs libblkid-dev.
+# The cowsnap command and libcowsnap; needs libblkid-dev, libdevmapper-dev, libjson-c-dev.
 tools:
 	$(MAKE) -C tools
 
@@ -98,8 +98,8 @@ endif
 help:
 	@echo 'make              build dm-cowsnap.ko for the running kernel'
 	@echo 'make install      install it (INSTALL_MOD_PATH= as in the kernel) and run depmod'
-	@echo 'make tools        build the cowsnap command (check, dump, restore, repair)'
-	@echo 'make install-tools  install it, its manual page and completion'
+	@echo 'make tools        build the cowsnap command and libcowsnap'
+	@echo 'make install-tools  install them, with manual page, completions, Python module'
 	@echo 'make install-lvm  put the module into dm-snapshot'\''s place for LVM (docs/lvm.md)'
 	@echo 'make uninstall-lvm  take it out again'
 	@echo 'make clean        remove what a build leaves'

@@ -18,8 +18,8 @@
 #include "session.h"
 
 #define BUFFER_BYTES	(1U << 20)
-/* So much is copied between two notes of how far it is. */
-#define NOTE_BYTES	(64ULL << 20)
+/* Time between two notes of how far it is; each of them waits for the target's disk. */
+#define NOTE_MS		1000
 
 const struct option_text clone_options[] = {
 	{ "force", 'f', NULL, "overwrite what TARGET holds" },
@@ -37,6 +37,7 @@ struct clone {
 	uint64_t bytes;
 	int from;
 	char *buffer;
+	bool mute;		/* no journal: that has been said */
 	bool active;		/* the snapshot keeps its device */
 	char device[300];	/* the snapshot's */
 };
@@ -138,15 +139,16 @@ static int note(struct clone *k, uint64_t done, size_t n)
 	j->done = done;
 	j->stretch = n;
 	j->crc = crc32c(~0U, k->buffer, n);
-	if (journal_write(j))
-		return cannot(j->path, "it cannot be written; make room, or clone begins anew "
-			      "if it is interrupted");
+	if (journal_write(j) && !k->mute) {
+		k->mute = true;
+		cannot(j->path, "it cannot be written: if it is interrupted, clone begins anew");
+	}
 	return 0;
 }
 
 static int copy(struct clone *k, struct progress *p)
 {
-	uint64_t at = k->journal.done, noted = at;
+	uint64_t at = k->journal.done, noted = now_ms();
 	char *old = malloc(BUFFER_BYTES);
 	int status = old ? 0 : cannot("clone", "out of memory");
 
@@ -160,9 +162,9 @@ static int copy(struct clone *k, struct progress *p)
 		}
 		status = write_piece(k, old, at, n);
 		at += n;
-		if (!status && (at - noted >= NOTE_BYTES || at == k->bytes)) {
+		if (!status && (now_ms() - noted >= NOTE_MS || at == k->bytes)) {
 			status = note(k, at, n);
-			noted = at;
+			noted = now_ms();
 		}
 		progress_show(p, at);
 	}
@@ -222,7 +224,7 @@ static int clone(struct clone *k)
 		return r;
 	k->bytes = cowsnap_number(snap, "size");
 	/* One that nobody uses may be what a killed run has left. */
-	k->active = !strcmp(cowsnap_get(cowsnap_parent(snap), "type"), "transient") ||
+	k->active = keeps_device(snap) ||
 		    (cowsnap_get(snap, "device") && cowsnap_number(snap, "open"));
 	r = open_target(k, snap);
 	if (r)
@@ -233,8 +235,8 @@ static int clone(struct clone *k)
 		return cannot("clone", "no process for the background");
 	r = run(k);
 	if (!r)
-		say_done(k->w, "%s is what %s shows; give its filesystem a new UUID before both are "
-			 "mounted (xfs_admin -U generate, tune2fs -U random)", k->w->word[1],
+		say_done(k->w, "%s is what %s shows; give its filesystem a new UUID before both "
+			 "are mounted (xfs_admin -U generate, tune2fs -U random)", k->w->word[1],
 			 k->w->word[0]);
 	return r;
 }

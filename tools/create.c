@@ -31,7 +31,7 @@ const struct option_text create_options[] = {
 	{ "transient", 't', NULL, "a store that is gone with its snapshots; makes the first" },
 	{ "existing", 'e', NULL, "open the snapshots that STORE has of ORIGIN" },
 	{ "force", 'f', NULL, "overwrite what STORE holds" },
-	{ "discard", 0, "WHAT", "skip, preserve or none: what a discard does" },
+	{ "discard", 0, "WHAT", "what a discard does: skip, preserve or none" },
 	TUNING_OPTIONS,
 	{ "dry-run", 'n', NULL, "print the dmsetup lines, change nothing" },
 	{ NULL },
@@ -96,7 +96,7 @@ static int find_store(struct create *k)
 	const char *path = k->w->word[1];
 
 	if (!sys_number(path, k->store_number, sizeof(k->store_number)))
-		return cannot(path, "no block device; name the device that is to keep the old data");
+		return cannot(path, "no block device; name one that is to keep the old data");
 	sys_path(k->store_number, k->store, sizeof(k->store));
 	return 0;
 }
@@ -308,12 +308,14 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 	if (store)
 		return 0;
 	if (cowsnap_inside(o))
-		return cannot_because(k->w->word[0], "\"%s\" is an origin with the store %s already; "
+		return cannot_because(k->w->word[0], "\"%s\" is an origin with the store %s "
+						     "already; "
 				      "cowsnap remove %s takes it away", k->place.name,
 				      cowsnap_get(cowsnap_inside(o), "device"), k->place.name);
 	if (!option_given(k->w, "transient"))
 		return cannot_because(k->w->word[0], "\"%s\" is an origin without a store already; "
-				      "cowsnap remove %s takes it away", k->place.name, k->place.name);
+				      "cowsnap remove %s takes it away", k->place.name,
+				      k->place.name);
 	status = look_at_room(k);
 	return status ? status : make_transient(k);
 }

@@ -70,7 +70,7 @@ static void print_origin(const struct cowsnap_item *o)
 		print_store(store);
 }
 
-/* What the command line names; NULL with *@all: everything. */
+/* What the command line names; *@chosen stays NULL: everything. */
 static int choose(const struct words *w, struct cowsnap *c, const struct cowsnap_item **chosen)
 {
 	*chosen = NULL;
@@ -128,7 +128,7 @@ int command_list(const struct words *w)
 static bool is_lost(const struct cowsnap_item *item)
 {
 	static const char *const lost[] = {
-		"invalid", "overflowed", "dropped", "merge failed", "unprotected", "unknown",
+		"invalid", "overflowed", "dropped", "merge failed", "unprotected",
 	};
 	const char *state = cowsnap_get(item, "state");
 	size_t i;

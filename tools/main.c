@@ -44,7 +44,7 @@ static const struct command commands[] = {
 	{ "delete", "[-n] SNAPSHOT...", "delete snapshots", dry_options, 1, -1, command_delete },
 	{ "rollback", "[-b] [-f] SNAPSHOT", "make the origin what the snapshot shows",
 	  rollback_options, 1, 1, command_rollback },
-	{ "clone", "[-b] [-f] SNAPSHOT TARGET", "copy a snapshot to a device, as a volume of its own",
+	{ "clone", "[-b] [-f] SNAPSHOT TARGET", "copy a snapshot to a device, a volume of its own",
 	  clone_options, 2, 2, command_clone },
 	{ "diff", "[--json|--extents] SNAPSHOT [B|now] | STORE A [B|now]",
 	  "list what differs between two snapshots, or since one",

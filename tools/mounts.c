@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* mount and umount: a snapshot beside its origin, which has the same UUID. */
-#include <blkid/blkid.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "device.h"
 #include "lib/handle.h"
 #include "lib/sys.h"
 #include "mounts.h"
@@ -34,13 +34,15 @@ static const struct filesystem {
 /* 0, or EXIT_CANNOT after a sentence. */
 static int find_type(const char *device, char *type, size_t len)
 {
-	char *found = blkid_get_tag_value(NULL, "TYPE", device);
+	struct device dev;
+	bool found;
 
+	if (device_open(&dev, device, false))
+		return cannot(device, dev.error);
+	found = device_content(&dev, type, len);
+	device_close(&dev);
 	if (!found)
-		return cannot(device, "no filesystem that is known; a partition table has to be "
-			      "opened with kpartx first");
-	snprintf(type, len, "%s", found);
-	free(found);
+		return cannot(device, "no filesystem that is known");
 	if (strcmp(type, "btrfs"))
 		return 0;
 	return cannot(device, "btrfs cannot tell a snapshot from its origin while both are on "
@@ -166,7 +168,7 @@ static int umount_it(const struct words *w, struct cowsnap *c)
 	else if (umount(where))
 		return cannot_because(where, "%s", errno == EBUSY ?
 				      "in use; fuser -m says by whom" : strerror(errno));
-	if (!strcmp(cowsnap_get(cowsnap_parent(snap), "type"), "transient"))
+	if (keeps_device(snap))
 		return 0;
 	/* In a dry run it still is mounted. */
 	if (option_given(w, "dry-run")) {

@@ -37,7 +37,8 @@ static int check_name(const char *name)
 	    !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 			       "0123456789_.+:-")] && strcmp(name, ".") && strcmp(name, ".."))
 		return 0;
-	return cannot_because("create", "\"%s\" is no name for an origin: letters, digits and _.+:-, "
+	return cannot_because("create", "\"%s\" is no name for an origin: letters, digits and "
+					"_.+:-, "
 			      "at most %d of them; --name gives another", name, PLACE_NAME);
 }
 
@@ -56,14 +57,16 @@ static bool can_stand_twice(const struct map *m)
 static int cannot_take_over(const char *device, const struct map *m)
 {
 	if (!strncmp(m->uuid, "LVM-", 4))
-		return cannot_because(device, "a volume of LVM, which would load its own table again: "
+		return cannot_because(device, "a volume of LVM, which would load its own table "
+					      "again: "
 				      "use lvcreate -s (docs/lvm.md)");
 	if (m->uuid[0])
-		return cannot_because(device, "another program manages it (uuid %s), and would load "
+		return cannot_because(device, "another program manages it (uuid %s), and would "
+					      "load "
 				      "its own table again; unmount it and give --name, then an "
 				      "origin is put over it", m->uuid);
-	return cannot_because(device, "its table is of %s, which cannot stand twice; unmount it and "
-			      "give --name, then an origin is put over it",
+	return cannot_because(device, "its table is of %s, which cannot stand twice; unmount it "
+			      "and give --name, then an origin is put over it",
 			      m->nr_lines ? m->line[0].target : "nothing");
 }
 
@@ -101,6 +104,9 @@ static int take_over(struct place *p, struct cowsnap *c, const char *device)
 						"rename or remove it", p->path);
 		map_free(&home);
 	}
+	/* What an interrupted run was about to put there has the store in use. */
+	if (!status && now.inactive && map_clear(c, p->name))
+		status = cannot(device, cowsnap_error(c));
 	map_free(&now);
 	return status;
 }
@@ -114,9 +120,10 @@ static int stand_over(struct place *p, struct cowsnap *c, const char *device)
 
 	/* What an interrupted run has put over it is no use that matters. */
 	if (!cowsnap_find(c, p->path) && use_of(p->path, p->number, use, sizeof(use)))
-		return cannot_because(device, "%s, and no volume of the device mapper, so that nothing "
-				      "can be put under what uses it; end that, run this again, and "
-				      "use /dev/mapper/%s from then on", use, p->name);
+		return cannot_because(device, "%s, and no volume of the device mapper, so that "
+					      "nothing "
+				      "can be put under what uses it; end that, run this again, "
+				      "and use /dev/mapper/%s from then on", use, p->name);
 	if (map_read_table(c, p->name, &m))
 		return 0;
 	map_free(&m);

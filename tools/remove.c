@@ -129,7 +129,8 @@ static int remove_origin(struct removal *m)
 	if (r)
 		return r;
 	if (!cowsnap_get(m->origin, "device"))
-		return cannot(m->name, "it has no device, only snapshots; dmsetup remove takes them away");
+		return cannot(m->name, "it has no device, only snapshots; dmsetup remove takes "
+				       "them away");
 	if (strncmp(state, "merg", 4) == 0)
 		return cannot_because(m->name, "it is %s; cowsnap rollback %s@%s goes on with it",
 				      state, m->name, cowsnap_get(m->origin, "merging"));
@@ -151,7 +152,8 @@ int command_remove(const struct words *w)
 	if (!m.c)
 		return EXIT_CANNOT;
 	if (option(&m, "force") && option(&m, "keep"))
-		return session_end(m.c, cannot("remove", "--force and --keep contradict each other"));
+		return session_end(m.c, cannot("remove", "--force and --keep contradict each "
+							 "other"));
 	m.origin = cowsnap_find(m.c, w->word[0]);
 	if (!m.origin) {
 		r = place_clear(m.c, w->word[0]);

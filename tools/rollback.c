@@ -86,14 +86,16 @@ static int look(struct rollback *k)
 	if (!strncmp(state, "merg", 4)) {
 		if (cowsnap_number(o, "merging") == cowsnap_number(snap, "id"))
 			return ALREADY_MERGING;
-		return fail(k->c, COWSNAP_BUSY, "\"%s\" is being rolled back to %s@%s: let that end first",
+		return fail(k->c, COWSNAP_BUSY, "\"%s\" is being rolled back to %s@%s: let that "
+						"end first",
 			    k->origin, k->origin, cowsnap_get(o, "merging"));
 	}
 	if (strcmp(state, "active"))
-		return fail(k->c, COWSNAP_BUSY, "\"%s\" is %s: it cannot be rolled back now", k->origin,
-			    state);
+		return fail(k->c, COWSNAP_BUSY, "\"%s\" is %s: it cannot be rolled back now",
+			    k->origin, state);
 	if (!strcmp(cowsnap_get(store, "type"), "transient"))
-		return fail(k->c, COWSNAP_REFUSED, "\"%s\" is in a transient store, from which there is "
+		return fail(k->c, COWSNAP_REFUSED, "\"%s\" is in a transient store, from which "
+						   "there is "
 			    "no rollback: cowsnap clone copies it", k->w->word[0]);
 	state = cowsnap_get(snap, "state");
 	if (!strcmp(state, "merged"))
@@ -147,7 +149,8 @@ static int look_how_far(struct rollback *k, uint64_t *left)
 	*left = cowsnap_number(o, "left");
 	if (strcmp(cowsnap_get(o, "state"), "merge failed"))
 		return 0;
-	return fail(k->c, COWSNAP_REFUSED, "rolling back \"%s\" has failed (dmesg says why); when that is "
+	return fail(k->c, COWSNAP_REFUSED, "rolling back \"%s\" has failed (dmesg says why); "
+					   "when that is "
 		    "mended, dmsetup suspend %s and dmsetup resume %s try again",
 		    k->origin, k->origin, k->origin);
 }
@@ -181,7 +184,8 @@ static int rollback(struct rollback *k)
 	if (r)
 		return r;
 	if (option_given(k->w, "background")) {
-		say_done(k->w, "%s shows the old data; cowsnap rollback %s ends it when it is copied",
+		say_done(k->w, "%s shows the old data; cowsnap rollback %s ends it when it is "
+			       "copied",
 			 k->origin, k->w->word[0]);
 		return 0;
 	}

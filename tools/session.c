@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "session.h"
 
@@ -40,6 +41,14 @@ int session_end(struct cowsnap *c, int r)
 		r = say_error(c);
 	cowsnap_close(c);
 	return r;
+}
+
+bool keeps_device(const struct cowsnap_item *snapshot)
+{
+	const struct cowsnap_item *store = cowsnap_parent(snapshot);
+
+	return !strcmp(cowsnap_get(store, "type"), "transient") ||
+	       cowsnap_get(cowsnap_parent(store), "managed");
 }
 
 void say_done(const struct words *w, const char *format, ...)

@@ -14,6 +14,9 @@ struct cowsnap *session_open(const struct words *w);
 /* Closes it; says what failed. @r is a result of the library. Returns an EXIT_ status. */
 int session_end(struct cowsnap *c, int r);
 
+/* Does its device stay, since it is the snapshot, or somebody else's? */
+bool keeps_device(const struct cowsnap_item *snapshot);
+
 /* What the library says, on stderr; returns EXIT_CANNOT. */
 int say_error(const struct cowsnap *c);
 

@@ -67,7 +67,8 @@ static int read_kib(const char *what, const struct tuning *t, const char *value,
 	*number = bytes / KIB;
 	if (!strcmp(t->name, "copy_around") && *number &&
 	    (*number < 32 || (*number & (*number - 1))))
-		return cannot_because(what, "%s \"%s\" is neither 0 nor a power of two from 32K to 1024K",
+		return cannot_because(what, "%s \"%s\" is neither 0 nor a power of two from 32K "
+					    "to 1024K",
 				      t->name, value);
 	return 0;
 }

@@ -18,7 +18,7 @@ int tuning_given(const struct words *w, char *text, size_t len);
 
 /* Those of create, for its list of options. */
 #define TUNING_OPTIONS \
-	{ "on-full", 0, "WHAT", "invalidate, drop_oldest or wait when the store is full" }, \
+	{ "on-full", 0, "WHAT", "what a full store does: invalidate, drop_oldest, wait" }, \
 	{ "wait-timeout", 0, "SECONDS", "how long writers wait with --on-full=wait" }, \
 	{ "low-water", 0, "PERCENT", "raise an event when so much of the store is used" }, \
 	{ "throttle", 0, "PERCENT", "share of time in which copies may run" }, \

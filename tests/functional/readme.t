@@ -10,7 +10,7 @@
 need mkfs.ext4
 TOP=$(cd "$TESTS_DIR/.." && pwd)
 REFERENCE=$TOP/docs/reference.md
-plan 23
+plan 24
 
 # block N: the Nth block of commands that follows a marker, with our devices in it.
 block()
@@ -110,15 +110,20 @@ mkfs.ext4 -q "$base"
 at_exit _dmremove origin
 at_exit _dmremove snap
 at_exit _umount "$TEST_TMP/mnt"
-ok "README: the quick start with dmsetup runs" run_block 2
+at_exit _dmremove data
+at_exit _dmremove data@1
+tools=$(dirname "${COWSNAP_KO:-/none}")/tools
+[[ -x $tools/cowsnap ]] || tools=$TOP/tools
+PATH=$tools:$PATH ok "README: the quick start with the cowsnap command runs" run_block 2
+ok "README: the quick start with dmsetup runs" run_block 3
 not_ok "README: the quick start removes its snapshot" dmsetup info snap
-ok "README: a transient snapshot of a suspended origin" run_block 3
+ok "README: a transient snapshot of a suspended origin" run_block 4
 dmremove snap
 dmremove origin
 at_exit _dmremove monday
 at_exit _dmremove tuesday
-ok "README: persistent snapshots in one store" run_block 4
-ok "README: rolling back" run_block 5
+ok "README: persistent snapshots in one store" run_block 5
+ok "README: rolling back" run_block 6
 ok "README: the rollback is complete when two numbers are equal" wait_for 60 merged
 dmremove origin
 dd if=/dev/zero of="$store" bs=4096 count=1 status=none

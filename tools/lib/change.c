@@ -93,15 +93,16 @@ int cowsnap_activate(struct cowsnap *c, const char *snapshot, int writable)
 	snap = r ? NULL : need_snapshot(c, snapshot, &r);
 	if (!snap)
 		return r;
-	r = refuse_managed(c, snap->parent->parent, "lvchange -ay");
-	if (r)
-		return r;
 	if (cowsnap_get(snap, "device")) {
 		if (!writable || !strcmp(cowsnap_get(snap, "access"), "rw"))
 			return 0;
-		return fail(c, COWSNAP_BUSY, "\"%s\" has a read-only device: cowsnap deactivate %s first",
+		return fail(c, COWSNAP_BUSY, "\"%s\" has a read-only device: cowsnap deactivate "
+					     "%s first",
 			    snapshot, snapshot);
 	}
+	r = refuse_managed(c, snap->parent->parent, "lvchange -ay");
+	if (r)
+		return r;
 	state = cowsnap_get(snap, "state");
 	if (strcmp(state, "live"))
 		return fail(c, COWSNAP_REFUSED, "\"%s\" is %s: it cannot be read, only deleted",
@@ -118,7 +119,8 @@ int cowsnap_deactivate(struct cowsnap *c, const char *snapshot)
 	if (!snap)
 		return r;
 	if (is_transient(snap))
-		return fail(c, COWSNAP_BUSY, "\"%s\" is transient, and would be gone: use cowsnap delete",
+		return fail(c, COWSNAP_BUSY, "\"%s\" is transient, and would be gone: use "
+					     "cowsnap delete",
 			    snapshot);
 	r = refuse_managed(c, snap->parent->parent, "lvchange -an");
 	return r ? r : drop_device(c, snap);

@@ -76,7 +76,7 @@ const struct cowsnap_item *cowsnap_next(const struct cowsnap_item *item);
 const struct cowsnap_item *cowsnap_inside(const struct cowsnap_item *item);
 /* The store of a snapshot, the origin of a store; NULL. */
 const struct cowsnap_item *cowsnap_parent(const struct cowsnap_item *item);
-/* An origin by its name or device, or a snapshot (ORIGIN@ID); NULL. */
+/* An origin by its name or device, a snapshot by its name (ORIGIN@ID) or device; NULL. */
 const struct cowsnap_item *cowsnap_find(const struct cowsnap *c, const char *name);
 
 enum cowsnap_kind cowsnap_kind(const struct cowsnap_item *item);
@@ -90,6 +90,8 @@ int cowsnap_is_number(const struct cowsnap_item *item, const char *key);
 
 /*
  * ---- changes ----
+ *
+ * Where a snapshot or an origin is named, a path of its device will do.
  *
  * Make a snapshot of each of @nr origins, all at one instant: they are suspended, with their
  * filesystems, for at most @seconds, and resumed whatever happens, even if the program is

@@ -9,6 +9,7 @@
 #include "handle.h"
 #include "item.h"
 #include "map.h"
+#include "sys.h"
 
 int cowsnap_abi(void)
 {
@@ -64,13 +65,32 @@ const struct cowsnap_item *cowsnap_first(const struct cowsnap *c)
 
 /* ---- by name ---- */
 
+/* @name may be a path: of the origin's device, of one below it, or a link to one of these. */
 static const struct cowsnap_item *find_origin(const struct cowsnap *c, const char *name)
 {
 	const struct cowsnap_item *o = item_with(c->origins, "name", name);
+	char number[16];
 
-	if (!o)
-		o = item_with(c->origins, "device", name);
-	return o ? o : item_with(c->origins, "below_path", name);
+	if (o || !strchr(name, '/') || !sys_number(name, number, sizeof(number)))
+		return o;
+	o = item_with(c->origins, "number", number);
+	return o ? o : item_with(c->origins, "below", number);
+}
+
+/* The snapshot that has this device, or its name, as LVM's are called. */
+static const struct cowsnap_item *find_by_device(const struct cowsnap *c, const char *name)
+{
+	const struct cowsnap_item *o, *store, *snap = NULL;
+	char number[16];
+	bool path = strchr(name, '/');
+
+	if (path && !sys_number(name, number, sizeof(number)))
+		return NULL;
+	for (o = c->origins; o && !snap; o = o->next)
+		for (store = o->inside; store && !snap; store = store->next)
+			snap = path ? item_with(store->inside, "number", number) :
+			       item_with(store->inside, "name", name);
+	return snap;
 }
 
 /* ORIGIN@ID, with the ID of digits. false: it is not written so. */
@@ -100,12 +120,14 @@ static const struct cowsnap_item *find_snapshot(const struct cowsnap_item *origi
 
 const struct cowsnap_item *cowsnap_find(const struct cowsnap *c, const char *name)
 {
-	const struct cowsnap_item *origin = find_origin(c, name);
+	const struct cowsnap_item *found = find_origin(c, name), *origin;
 	char before[256];
 	unsigned int id;
 
-	if (origin || !take_apart(name, before, sizeof(before), &id))
-		return origin;
+	if (!found)
+		found = find_by_device(c, name);
+	if (found || !take_apart(name, before, sizeof(before), &id))
+		return found;
 	origin = find_origin(c, before);
 	return origin ? find_snapshot(origin, id) : NULL;
 }
@@ -116,17 +138,20 @@ const struct cowsnap_item *need_origin(struct cowsnap *c, const char *name, int 
 
 	if (!o)
 		*result = fail(c, COWSNAP_NONE,
-			       "\"%s\" is no origin; cowsnap list shows them, cowsnap create makes one",
+			       "\"%s\" is no origin; cowsnap list shows them, cowsnap create "
+			       "makes one",
 			       name);
 	return o;
 }
 
 const struct cowsnap_item *need_snapshot(struct cowsnap *c, const char *name, int *result)
 {
-	const struct cowsnap_item *item;
+	const struct cowsnap_item *item = find_by_device(c, name);
 	char before[256];
 	unsigned int id;
 
+	if (item)
+		return item;
 	if (!take_apart(name, before, sizeof(before), &id)) {
 		*result = fail(c, COWSNAP_BAD_NAME,
 			       "\"%s\" is no name of a snapshot, which is ORIGIN@NUMBER", name);

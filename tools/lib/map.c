@@ -185,6 +185,7 @@ static int fill_map(struct cowsnap *c, struct dm_task *task, struct map *m)
 	m->open_count = info.open_count;
 	m->suspended = info.suspended;
 	m->read_only = info.read_only;
+	m->inactive = info.inactive_table;
 	snprintf(m->uuid, sizeof(m->uuid), "%s", uuid ? uuid : "");
 	do {
 		next = dm_get_next_target(task, next, &start, &sectors, &target, &words);
@@ -217,9 +218,15 @@ static int read_map(struct cowsnap *c, const char *name, int type, struct map *m
 	return r;
 }
 
+/* A device without a table is what a killed program leaves of one that it was making. */
 int map_read_table(struct cowsnap *c, const char *name, struct map *m)
 {
-	return read_map(c, name, DM_DEVICE_TABLE, m);
+	int r = read_map(c, name, DM_DEVICE_TABLE, m);
+
+	if (r || m->nr_lines)
+		return r;
+	map_free(m);
+	return fail(c, COWSNAP_NONE, "\"%s\" has no table", name);
 }
 
 int map_read_status(struct cowsnap *c, const char *name, struct map *m)
@@ -303,6 +310,19 @@ static bool put_table(struct dm_task *task, const struct map *table)
 	return true;
 }
 
+/* A device that is nothing yet, and that nobody has open, is in the way of a new one. */
+static int remove_remains(struct cowsnap *c, const char *name)
+{
+	struct map m;
+	bool remains;
+
+	if (read_map(c, name, DM_DEVICE_TABLE, &m))
+		return 0;
+	remains = !m.nr_lines && !m.open_count;
+	map_free(&m);
+	return remains ? map_remove(c, name) : 0;
+}
+
 int map_create(struct cowsnap *c, const char *name, const struct map *table, int flags)
 {
 	struct step s = { c, "making", name };
@@ -313,7 +333,8 @@ int map_create(struct cowsnap *c, const char *name, const struct map *table, int
 		say_table(c, "create", name, table, flags & MAP_READ_ONLY ? " --readonly" : "");
 		return 0;
 	}
-	task = new_task(&s, DM_DEVICE_CREATE, &r);
+	r = remove_remains(c, name);
+	task = r ? NULL : new_task(&s, DM_DEVICE_CREATE, &r);
 	if (!task)
 		return r;
 	if (!put_table(task, table)) {
@@ -322,8 +343,8 @@ int map_create(struct cowsnap *c, const char *name, const struct map *table, int
 	}
 	if (flags & MAP_READ_ONLY)
 		dm_task_set_ro(task);
-	return run_with_udev(&s, task, flags & MAP_HIDDEN ?
-			     DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG : 0);
+	return run_with_udev(&s, task, flags & MAP_HIDDEN ? DM_UDEV_DISABLE_DISK_RULES_FLAG |
+			     DM_UDEV_DISABLE_OTHER_RULES_FLAG : 0);
 }
 
 /* A task that takes no more than a name. */
@@ -368,6 +389,11 @@ int map_remove(struct cowsnap *c, const char *name)
 	return simple(c, "removing", "remove", name, DM_DEVICE_REMOVE);
 }
 
+int map_clear(struct cowsnap *c, const char *name)
+{
+	return simple(c, "clearing", "clear", name, DM_DEVICE_CLEAR);
+}
+
 static int map_load(struct cowsnap *c, const char *name, const struct map *table)
 {
 	struct step s = { c, "loading a table into", name };
@@ -401,7 +427,7 @@ int map_reload(struct cowsnap *c, const char *name, const struct map *table)
 		r = map_resume(c, name);
 	if (r && !c->line) {
 		memcpy(error, c->error, sizeof(error));
-		simple(c, "clearing", "clear", name, DM_DEVICE_CLEAR);
+		map_clear(c, name);
 		map_resume(c, name);
 		memcpy(c->error, error, sizeof(error));
 	}

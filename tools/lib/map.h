@@ -21,6 +21,7 @@ struct map {
 	unsigned int major, minor;
 	int open_count;
 	bool suspended, read_only;
+	bool inactive;		/* another table waits to come into force */
 	char uuid[130];
 	struct map_line *line;
 	unsigned int nr_lines;
@@ -31,7 +32,7 @@ int map_init(struct cowsnap *c);
 
 /* The names of all mapped devices, NULL after the last; one piece of memory to be freed. */
 int map_names(struct cowsnap *c, char ***names);
-/* COWSNAP_NONE: there is none of that name. */
+/* COWSNAP_NONE: there is none of that name, or it has no table. */
 int map_read_table(struct cowsnap *c, const char *name, struct map *m);
 int map_read_status(struct cowsnap *c, const char *name, struct map *m);
 void map_free(struct map *m);
@@ -43,6 +44,8 @@ void map_free(struct map *m);
 int map_create(struct cowsnap *c, const char *name, const struct map *table, int flags);
 /* A table comes into force: one step for whoever may be killed before it. */
 int map_reload(struct cowsnap *c, const char *name, const struct map *table);
+/* Drop a table that waits. */
+int map_clear(struct cowsnap *c, const char *name);
 int map_suspend(struct cowsnap *c, const char *name);
 int map_resume(struct cowsnap *c, const char *name);
 int map_remove(struct cowsnap *c, const char *name);

@@ -150,6 +150,21 @@ int parse_list(struct cowsnap_item *origin, const char *text)
 	return r;
 }
 
+int parse_snapshot_status(struct cowsnap_item *snap, const char *text)
+{
+	struct split s;
+	int r = split(&s, text);
+
+	if (!r && s.nr < 2)
+		r = item_set(snap, "state", s.nr && !strcmp(s.word[0], "Overflow") ?
+			     "overflowed" : "invalid") ? PARSE_NO_MEMORY : 0;
+	else if (!r)
+		r = item_set(snap, "state", "live") ? PARSE_NO_MEMORY :
+		    parse_room(snap->parent, s.word[0], s.word[1]);
+	free(s.copy);
+	return r;
+}
+
 int parse_merge_left(const char *text, uint64_t *sectors)
 {
 	uint64_t used, total, metadata;

@@ -17,6 +17,12 @@ int parse_origin_status(struct cowsnap_item *origin, const char *text);
 /* The answer to the message list: stores and snapshots go inside. */
 int parse_list(struct cowsnap_item *origin, const char *text);
 
+/*
+ * The status of a snapshot's device, of dm-snapshot too: the room becomes that of its store, a
+ * last word its state.
+ */
+int parse_snapshot_status(struct cowsnap_item *snap, const char *text);
+
 /* "<used>/<total> <metadata>" of a merge: sectors that are left. */
 int parse_merge_left(const char *text, uint64_t *sectors);
 

@@ -216,6 +216,42 @@ static const struct found *asked(const struct scan *s, const struct cowsnap_item
 	return any;
 }
 
+/* A store and its snapshot, as the device of the latter has them. */
+static int add_from_table(struct scan *s, struct cowsnap_item *o, const struct found *f)
+{
+	struct cowsnap_item *store = item_add(&o->inside, o, COWSNAP_STORE), *snap;
+	struct map status;
+	int r;
+
+	snap = store ? item_add(&store->inside, store, COWSNAP_SNAPSHOT) : NULL;
+	if (!snap || item_set(store, "number", f->table.store) ||
+	    set_path(store, "device", f->table.store) ||
+	    item_set(store, "type", f->table.kind == 'P' ? "persistent" : "transient") ||
+	    item_set_number(store, "chunk", f->table.chunk_sectors * SECTOR) ||
+	    item_set(snap, "name", f->name) || item_set_number(snap, "id", f->table.id) ||
+	    item_set_number(snap, "size", f->map.line->sectors * SECTOR))
+		return fail_no_memory(s->c);
+	r = map_read_status(s->c, f->name, &status);
+	if (r)
+		return r == COWSNAP_NONE ? 0 : r;
+	r = status.nr_lines ? parse_snapshot_status(snap, status.line->words) : 0;
+	map_free(&status);
+	return r == PARSE_NO_MEMORY ? fail_no_memory(s->c) : 0;
+}
+
+/* In the place of dm-snapshot, or dm-snapshot itself: there are no messages. */
+static int list_from_tables(struct scan *s, struct cowsnap_item *o)
+{
+	size_t i;
+	int r = 0;
+
+	for (i = 0; i < s->nr && !r; i++)
+		if (s->found[i].role == ROLE_SNAPSHOT &&
+		    !strcmp(s->found[i].table.below, cowsnap_get(o, "below")))
+			r = add_from_table(s, o, &s->found[i]);
+	return r;
+}
+
 static int list_origin(struct scan *s, struct cowsnap_item *o)
 {
 	const struct found *f = asked(s, o);
@@ -227,16 +263,16 @@ static int list_origin(struct scan *s, struct cowsnap_item *o)
 	r = map_ask(s->c, f->name, "list", &answer);
 	if (r == COWSNAP_NO_MEMORY)
 		return r;
-	/* dm-snapshot itself, or a module that is too old to answer. */
 	if (r)
-		return item_set(o, "state", "unknown") ? fail_no_memory(s->c) : 0;
+		return list_from_tables(s, o);
 	r = parse_list(o, answer);
 	free(answer);
 	if (!r && name_inside(o))
 		r = PARSE_NO_MEMORY;
 	if (r == PARSE_BAD)
 		return fail(s->c, COWSNAP_REFUSED,
-			    "the module and this library do not belong together: install one version");
+			    "the module and this library do not belong together: install one "
+			    "version");
 	return r ? fail_no_memory(s->c) : 0;
 }
 

@@ -33,11 +33,13 @@ struct member {
 static int choose_id(const struct cowsnap_item *store)
 {
 	const struct cowsnap_item *snap;
-	unsigned int id = 0;
+	unsigned int id = 0, other;
 
-	for (snap = store->inside; snap; snap = snap->next)
-		if (cowsnap_number(snap, "id") <= SNAPSHOT_MAX_ID && cowsnap_number(snap, "id") > id)
-			id = cowsnap_number(snap, "id");
+	for (snap = store->inside; snap; snap = snap->next) {
+		other = cowsnap_number(snap, "id");
+		if (other <= SNAPSHOT_MAX_ID && other > id)
+			id = other;
+	}
 	if (id < SNAPSHOT_MAX_ID)
 		return id + 1;
 	for (id = 1; id <= SNAPSHOT_MAX_ID; id++)
@@ -72,12 +74,13 @@ static int prepare(struct cowsnap *c, struct member *m, const char *name)
 			    state);
 	m->store = store_of(m->origin);
 	if (!m->store)
-		return fail(c, COWSNAP_NONE, "\"%s\" has no store: cowsnap create %s STORE gives it one",
+		return fail(c, COWSNAP_NONE, "\"%s\" has no store: cowsnap create %s STORE gives "
+					     "it one",
 			    name, name);
 	id = choose_id(m->store);
 	if (id < 0)
-		return fail(c, COWSNAP_EXISTS, "\"%s\" has as many snapshots as can be: delete some",
-			    name);
+		return fail(c, COWSNAP_EXISTS, "\"%s\" has as many snapshots as can be: delete "
+			    "some", name);
 	m->id = id;
 	return 0;
 }
@@ -204,8 +207,10 @@ static int make_guarded(struct cowsnap *c, struct member *m, const char *const *
 	in_time = c->line || guard_end(&g);
 	if (!in_time)
 		r = fail(c, COWSNAP_TIMEOUT,
-			 "after %u s not all snapshots were made: the origins were resumed, nothing was kept; "
-			 "try again when there is less to write, or allow more with --limit", seconds);
+			 "after %u s not all snapshots were made: the origins were resumed, "
+			 "nothing was kept; "
+			 "try again when there is less to write, or allow more with "
+			 "--limit", seconds);
 	if (r)
 		unmake_all(c, m, nr);
 	sigprocmask(SIG_SETMASK, &old, NULL);

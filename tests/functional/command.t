@@ -1,0 +1,286 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# The cowsnap command takes a device from create to remove, with ext4 and XFS, mounted or not,
+# alone or in a group; what is killed on its way goes on when it is run again.
+
+. "$(dirname "$0")/common.sh"
+
+need mkfs.ext4 mkfs.xfs perl
+
+for tool in "$(dirname "${COWSNAP_KO:-/none}")/tools/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
+	! "$tool" --version >/dev/null 2>&1 || break
+	tool=
+done
+[[ $tool ]] || bail_out "no cowsnap command that runs here"
+
+mkdir -p /var/lib/cowsnap 2>/dev/null || mount -t tmpfs tmpfs /var/lib
+view=$TEST_TMP/view
+mkdir "$view"
+
+cowsnap()
+{
+	diag "cowsnap $*"
+	"$tool" "$@"
+}
+
+# refused REGEX DESC ARGS...: cowsnap ARGS ends with 2 and one sentence that has REGEX in it.
+refused()
+{
+	local regex=$1 desc=$2 rc=0
+
+	shift 2
+	cowsnap "$@" >"$TEST_TMP/said" 2>&1 || rc=$?
+	diag <"$TEST_TMP/said"
+	if ((rc == 2)) && [[ $(wc -l <"$TEST_TMP/said") == 1 ]] &&
+		grep -qE -- "$regex" "$TEST_TMP/said"; then
+		pass "$desc"
+	else
+		fail "$desc"
+	fi
+}
+
+# state NAME: what list says of an origin or a snapshot; "" if there is none.
+state()
+{
+	"$tool" list | awk -v name="$1" '$1 == name { print $(NF - 1) }'
+}
+
+is_state()
+{
+	[[ $(state "$1") == "$2" ]]
+}
+
+journal_is_there()
+{
+	compgen -G '/var/lib/cowsnap/clone-*[0-9a-f]' >/dev/null
+}
+
+table_of()
+{
+	dmsetup table "$1" 2>/dev/null | awk '{ print $3 }'
+}
+
+# _forget: whatever a failed part has left.
+_forget()
+{
+	local name
+
+	umount -q "$view" 2>/dev/null
+	dmsetup ls | awk '/^[a-z]+(@|-setup)/ { print $1 }' | xargs -rn1 dmsetup remove
+	for name in data more vol vol-home; do
+		_dmremove "$name"
+	done
+}
+at_exit _forget
+
+# ---- from create to remove, on a plain device ----
+
+# whole_way TYPE SIZE
+whole_way()
+{
+	local type=$1 base store dir
+
+	base=$(mkloop "$2")
+	store=$(mkloop 64M)
+	ok "$type: create" cowsnap create --name data "$base" "$store"
+	dir=$(mkmount /dev/mapper/data "$type")
+	echo old >"$dir/file"
+	is "$(cowsnap snapshot data | tail -n 1)" data@1 "$type: snapshot says what it has made"
+	is "$(state data@1)" live "$type: list has the snapshot"
+	echo new >"$dir/file"
+	sync -f "$dir"
+	ok "$type: mount" cowsnap mount data@1 "$view"
+	is "$(<"$view/file")" old "$type: the snapshot has the old file"
+	ok "$type: umount" cowsnap umount "$view"
+	not_ok "$type: the device of the snapshot is gone" dmsetup info data@1
+	ok "$type: mount for writing" cowsnap mount -w data@1 "$view"
+	echo own >"$view/own"
+	refused "mounted on $view" "$type: what is mounted is not deleted" delete data@1
+	cowsnap umount data@1 >/dev/null
+	refused "mounted on $dir" "$type: a mounted origin is not rolled back" rollback data@1
+	umount "$dir"
+	ok "$type: rollback" cowsnap rollback -q data@1
+	is "$(state data@1)" "" "$type: the snapshot is gone with that"
+	mount "/dev/mapper/data" "$dir"
+	is "$(cat "$dir/file" "$dir/own" | xargs)" "old own" \
+		"$type: the origin is what the snapshot was"
+	cowsnap snapshot data >/dev/null
+	refused 'it has 1 snapshot' "$type: remove does not delete snapshots" remove data
+	ok "$type: delete" cowsnap delete data@1
+	refused "mounted on $dir" "$type: what is mounted is not removed" remove data
+	umount "$dir"
+	ok "$type: remove" cowsnap remove data
+	is "$(blkid -p -o value -s TYPE "$base")" "$type" "$type: the plain device is there"
+	ok "$type: the store can be used again" test -z "$(blkid -p -o value -s TYPE "$store")"
+}
+
+whole_way ext4 32M
+whole_way xfs 320M
+
+# ---- a mapped device that is mounted ----
+
+base=$(mkloop 16M)
+store=$(mkloop 16M)
+dmcreate vol "0 $(sectors "$base") linear $base 0"
+dir=$(mkmount /dev/mapper/vol ext4)
+exec {held}>"$dir/held"
+cowsnap create --dry-run /dev/mapper/vol "$store" >"$TEST_TMP/lines"
+is "$(table_of vol)" linear "mounted: a dry run changes nothing"
+ok "mounted: create takes the volume over" cowsnap create /dev/mapper/vol "$store"
+is "$(table_of vol)" cowsnap-origin "mounted: it is an origin"
+echo old >&$held
+cowsnap snapshot vol >/dev/null
+echo new >"$dir/file"
+ok "mounted: a snapshot of it is mounted" cowsnap mount vol@1 "$view"
+not_ok "mounted: the snapshot lacks the new file" test -e "$view/file"
+is "$(<"$view/held")" old "mounted: it has what an open file got before"
+cowsnap umount "$view" >/dev/null
+dmsetup table vol >"$TEST_TMP/made"
+ok "mounted: create again does nothing" cowsnap create /dev/mapper/vol "$store"
+ok "mounted: remove --keep gives the table back" cowsnap remove --keep vol
+is "$(table_of vol)" linear "mounted: the volume is plain again"
+refused 'store with snapshots' "mounted: a store with snapshots is not overwritten" \
+	create /dev/mapper/vol "$store"
+ok "mounted: create --existing" cowsnap create --existing /dev/mapper/vol "$store"
+is "$(state vol@1)" live "mounted: its snapshot is there"
+ok "mounted: remove --force" cowsnap remove --force vol
+# The lines of the dry run, as a shell reads them.
+ok "mounted: the lines of the dry run run" bash -e "$TEST_TMP/lines"
+is "$(dmsetup table vol | cut -d ' ' -f 1-3,5-)" "$(cut -d ' ' -f 1-3,5- "$TEST_TMP/made")" \
+	"mounted: they do what create did"
+cowsnap remove vol >/dev/null
+exec {held}>&-
+is "$(<"$dir/file")" new "mounted: the files are there"
+umount "$dir"
+dmremove vol
+refused 'no volume of the device mapper' "a mounted plain device is not taken over" \
+	create "$(findmnt -no SOURCE "$(domount "$base")")" "$store"
+
+# ---- a group ----
+
+one=$(mkloop 16M)
+two=$(mkloop 16M)
+slow=$(mkloop 16M)
+dmcreate slow "0 $(sectors "$slow") delay $slow 0 0 $slow 0 3000 $slow 0 0"
+store=$(mkloop 16M)
+other=$(mkloop 16M)
+third=$(mkloop 16M)
+cowsnap create --name data "$one" "$store" >/dev/null
+cowsnap create --name more "$two" "$other" >/dev/null
+# Whoever writes a number to the first writes it to the second afterwards.
+perl -e 'use Fcntl; sysopen(A, "/dev/mapper/data", O_WRONLY | O_SYNC) or die;
+	sysopen(B, "/dev/mapper/more", O_WRONLY | O_SYNC) or die;
+	for ($i = 1; ; $i++) { for my $f (*A, *B) {
+		sysseek($f, 0, 0); syswrite($f, sprintf("%-512d", $i)) or die } }' &
+writer=$!
+sleep 0.5
+ok "group: two snapshots at one instant" cowsnap snapshot --group data more
+kill "$writer"
+wait "$writer" 2>/dev/null
+cowsnap activate data@1 more@1 >/dev/null
+first=$(get /dev/mapper/data@1 0 512 | tr -d ' \0')
+second=$(get /dev/mapper/more@1 0 512 | tr -d ' \0')
+ok "group: $first and $second are of one instant" \
+	test $((first - second)) -ge 0 -a $((first - second)) -le 1 -a "$second" -gt 0
+cowsnap deactivate data@1 more@1
+refused '"none" is no origin' "group: with one that is not there" snapshot -g data none
+is "$(state data@2)" "" "group: none of the others is made"
+
+# A write that takes its time keeps the second from standing still.
+cowsnap create --name vol /dev/mapper/slow "$third" >/dev/null
+slow_write()
+{
+	dd if=/dev/zero of=/dev/mapper/vol bs=4096 count=1 oflag=direct status=none &
+	sleep 0.3
+}
+slow_write
+refused 'after 1 s not all' "group: one that does not stand still in time" \
+	snapshot --group --limit 1 data vol
+ok "group: nothing is kept" test -z "$(state data@2)$(state vol@1)"
+is "$(state data) $(state vol)" "active active" "group: all are resumed"
+slow_write
+"$tool" snapshot --group --limit 30 data vol &
+victim=$!
+wait_for 10 is_state data suspended
+kill -KILL "$victim"
+ok "group: killed, it leaves nothing suspended" wait_for 5 is_state data active
+wait 2>/dev/null
+is "$(state vol)" active "group: the other is not suspended either"
+cowsnap remove -f vol >/dev/null
+cowsnap remove -f more >/dev/null
+dmremove slow
+
+# ---- clone ----
+
+clone_again()
+{
+	"$tool" clone -q data@1 /dev/mapper/slow >"$TEST_TMP/said"
+}
+
+cowsnap delete data@1
+fill /dev/mapper/data "$TEST_TMP/image"
+cowsnap snapshot data >/dev/null
+put_letter /dev/mapper/data z 0 65536
+target=$(mkloop 16M)
+dmcreate slow "0 $(sectors "$target") delay $target 0 0 $target 0 250"
+"$tool" clone -q data@1 /dev/mapper/slow &
+victim=$!
+ok "clone: it notes how far it is" wait_for 20 journal_is_there
+kill -KILL "$victim"
+wait "$victim" 2>/dev/null
+dmreload slow "0 $(sectors "$target") linear $target 0"
+ok "clone: killed and run again" clone_again
+ok "clone: it goes on where it was" grep -q '^going on at [1-9]' "$TEST_TMP/said"
+cowsnap clone -qf data@1 "$two" >"$TEST_TMP/said"
+ok "clone: it has every byte" same /dev/mapper/slow "$TEST_TMP/image"
+ok "clone: so has one that was not interrupted" same "$two" "$TEST_TMP/image"
+refused 'too small' "clone: a target that is too small" clone data@1 "$(mkloop 8M)"
+dmremove slow
+cowsnap remove -f data >/dev/null
+
+# ---- create, killed anywhere ----
+
+dmcreate vol "0 $(sectors "$one") linear $one 0"
+begin=${EPOCHREALTIME/./}
+cowsnap create /dev/mapper/vol "$store" >/dev/null
+took=$((${EPOCHREALTIME/./} - begin))
+cowsnap remove vol >/dev/null
+
+# one_round MICROSECONDS: killed after so long, then a whole life.
+one_round()
+{
+	timeout -s KILL "$(printf '%d.%06d' $(($1 / 1000000)) $(($1 % 1000000)))" \
+		"$tool" create /dev/mapper/vol "$store" >/dev/null 2>&1
+	"$tool" create /dev/mapper/vol "$store" && "$tool" snapshot vol || return
+	[[ "$(state vol) $(state vol@1)" == "active live" ]] || return
+	"$tool" remove -f vol || return
+	[[ $(table_of vol) == linear && ! $(table_of vol-home) && ! $(table_of vol-setup) ]]
+}
+
+whole=1
+for part in 1 2 3 4 5 6 7 8 9; do
+	one_round $((took * part / 10)) >"$TEST_TMP/said" 2>&1 && continue
+	whole=0
+	diag "killed after $part tenths of $took us:" && diag <"$TEST_TMP/said"
+	dmsetup table | diag
+	break
+done
+is "$whole" 1 "create, killed and run again, makes an origin"
+
+# ---- a transient store ----
+
+ok "transient: create makes the first snapshot" \
+	cowsnap create --transient --copy-ahead 0 /dev/mapper/vol "$store"
+ok "transient: the next one is in the same store" cowsnap snapshot vol
+is "$(state vol@1) $(state vol@2)" "live live" "transient: both are there"
+ok "transient: watch" cowsnap watch --count 1
+ok "transient: set" cowsnap set vol copy_ahead 1M low_water 80
+is "$("$tool" status vol | awk '$1 == "copy_ahead" { print $2 }' | sort -u)" 1024 \
+	"transient: status has the option"
+cowsnap delete vol@1 vol@2
+is "$("$tool" list vol | wc -l)" 2 "transient: the store is gone with its snapshots"
+ok "transient: another one" cowsnap create --transient /dev/mapper/vol "$store"
+cowsnap remove -f vol >/dev/null
+dmremove vol
+done_testing
