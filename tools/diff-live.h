@@ -35,8 +35,11 @@ struct live {
  * if nothing of that sort is in use, or the status to end with.
  */
 int live_find(struct live *l, const char *word);
-/* The module notes in the store what is durable. 0, or the status to end with. */
-int live_commit(struct live *l);
+/*
+ * The module notes in the store what is durable, if it can be asked to: what it has not noted,
+ * data has to be read for.
+ */
+void live_commit(struct live *l);
 /* Is the snapshot still what it was? 0, or -1 with words in d->error. */
 int live_check(struct live *l, struct diff *d, const struct diff_side *side);
 /* The device of a snapshot, which gets one if it has none. 0, or the status to end with. */

@@ -22,12 +22,17 @@ const char *snapshot_number(const char *word)
 
 /* ---- a store in use ---- */
 
+/* A block was half written; or the superblock is older than a slot, which seems not to be. */
 static bool any_bad(const struct store *s)
 {
+	size_t i;
 	u64 nr;
 
 	for (nr = 0; nr < s->nr_read; nr++)
 		if (s->block[nr].marks & BLOCK_BAD)
+			return true;
+	for (i = 0; i < s->nr_entries; i++)
+		if (s->entry[i].marks & (ENTRY_BAD_EPOCH | ENTRY_BAD_CHUNK | ENTRY_BEYOND))
 			return true;
 	return false;
 }
@@ -55,9 +60,8 @@ static int open_live(struct diff_store *ds)
 	ds->path = ds->live.store;
 	if (device_open_shared(&ds->dev, ds->path))
 		return cannot(ds->path, ds->dev.error);
-	r = live_commit(&ds->live);
-	if (!r)
-		r = load_again(ds);
+	live_commit(&ds->live);
+	r = load_again(ds);
 	if (r)
 		device_close(&ds->dev);
 	return r;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* cowsnap send: a snapshot, or what has changed since another, to standard output. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -96,6 +97,25 @@ static void fill_info(struct stream_info *info, const struct request *q, const s
 	info->chunk_bytes = d->chunk_bytes;
 }
 
+static volatile sig_atomic_t interrupted;
+
+/* What cannot be written ends the stream; the device that a snapshot got goes with it. */
+static void interrupt(int signal)
+{
+	interrupted = signal;
+	dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+}
+
+static void catch_signals(void)
+{
+	struct sigaction action = { .sa_handler = interrupt };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
 static void say_sum(const struct sender *s)
 {
 	char read[16], sent[16], time[32];
@@ -120,7 +140,7 @@ static int send_from(struct source *src, const struct words *w, const struct req
 	r = send_stream(&s, &d->changed);
 	progress_end(&s.progress);
 	if (r)
-		return cannot("the stream", s.error);
+		return cannot("the stream", interrupted ? "interrupted" : s.error);
 	if (shown)
 		say_sum(&s);
 	return EXIT_CLEAN;
@@ -201,6 +221,6 @@ int command_send(const struct words *w)
 		return r;
 	if (isatty(STDOUT_FILENO))
 		return cannot("standard output", "it is a terminal; send the stream into a file or a pipe");
-	signal(SIGPIPE, SIG_IGN);
+	catch_signals();
 	return send_snapshot(w, &q);
 }

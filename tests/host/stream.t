@@ -18,7 +18,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/stream.XXXXXX")
 count=0
 trap 'rm -rf "$work"' EXIT
 
-# As many damaged streams as the manual page may be held to.
+# How many damaged streams are shown to receive.
 MUTATIONS=${COWSNAP_STREAM_MUTATIONS:-500}
 
 point()
@@ -187,6 +187,7 @@ ok "diff prints a summary" cowsnap diff "$work/s" 1
 says '^[0-9]+ of 4194304 bytes differ \([0-9.]+ %\), in [0-9]+ extents of chunks of 8192 bytes$' \
 	"the summary is one line"
 cowsnap diff --json "$work/s" 1 3 >"$work/json"
+# shellcheck disable=SC2016  # Perl's
 ok "the JSON can be read, and adds up" perl -MJSON::PP -0777 -ne '
 	my $j = decode_json($_);
 	my $sum = 0;
@@ -299,6 +300,7 @@ echo nonsense >"$work/t.cowsnap"
 refuses "a target with a damaged state" "$work/inc" 'it is damaged, so that nobody knows'
 ok "a full stream with --force puts all right" take "$work/full" "$work/t" --force
 ok "the image is there again" cmp "$work/t" "$work/image.1"
+# shellcheck disable=SC2094  # it is only locked
 (
 	flock -x 9
 	take "$work/inc" "$work/t" >"$work/said" 2>&1
@@ -382,6 +384,12 @@ ok "and gives the image" cmp "$work/c" "$work/image.4"
 ends 2 "a whole image has no token" receive --token "$work/c"
 token=$(cp "$work/t" "$work/c"; cp "$work/t.cowsnap" "$work/c.cowsnap"
 	head -c 90000 "$work/inc" | receive "$work/c" 2>/dev/null; receive --token "$work/c")
+send --resume "$token" 4 >"$work/rest"
+cp "$work/t" "$work/c"
+cp "$work/t.cowsnap" "$work/c.cowsnap"
+head -c 50000 "$work/inc" | receive "$work/c" 2>/dev/null
+ends 2 "a stream that goes on later than the target has come is refused" take "$work/rest" "$work/c"
+says 'the stream goes on at byte [0-9]+, and only [0-9]+ are here; see cowsnap receive --token' "both places are said"
 ends 2 "a token of one snapshot does not send another" send --resume "$token" 3
 says 'the stream to be resumed is of epoch 5, this snapshot has epoch 4' "that is said"
 ends 2 "a token that was copied badly is refused" send --resume "${token%?}" 4
@@ -398,7 +406,8 @@ killed()
 	pid=$!
 	sleep .4
 	kill "-$1" $pid
-	wait $pid
+	# The shell says how it ended.
+	{ wait $pid; } 2>/dev/null
 	is $? "$2" "SIG$1 ends receive with $2"
 	wait
 	token=$(receive --token "$work/c")
@@ -407,6 +416,9 @@ killed()
 	ok "after SIG$1 the image is whole" cmp "$work/c" "$work/image.1"
 }
 
+ends 2 "a sender that is interrupted says so" bash -c "'$work/tools/cowsnap' send --throttle 1M \
+	--origin '$work/o' '$work/s' 1 >'$work/none.stream' & sleep .3; kill -TERM \$!; wait \$!"
+says 'the stream: interrupted' "in one line"
 killed INT 1
 killed TERM 1
 killed KILL 137
