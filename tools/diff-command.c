@@ -77,9 +77,11 @@ static int read_question(struct question *q, const struct words *w)
 	int first = snapshot_number(w->word[0]) ? 0 : 1;
 
 	if (w->nr_words <= first)
-		return cannot(w->word[0], "which snapshot? name one as ORIGIN@NUMBER, or a store and a number");
+		return cannot(w->word[0], "which snapshot? name one as ORIGIN@NUMBER, or a store "
+					  "and a number");
 	if (w->nr_words > first + 2)
-		return cannot(w->word[first + 2], "a word too many; there are two sides to compare");
+		return cannot(w->word[first + 2], "a word too many; there are two sides to "
+						  "compare");
 	q->where = w->word[0];
 	q->a = number_or_word(w->word[first]);
 	q->b = w->nr_words > first + 1 ? number_or_word(w->word[first + 1]) : "now";

@@ -54,7 +54,8 @@ static int take_store(struct live *l, const struct cowsnap_item *store)
 	l->origin_bytes = cowsnap_number(origin, "size");
 	if (!strcmp(cowsnap_get(store, "type"), "persistent"))
 		return 0;
-	return cannot(l->origin, "its store is transient, and nothing on it says what has changed; cowsnap create makes persistent ones");
+	return cannot(l->origin, "its store is transient, and nothing on it says what has "
+				 "changed; cowsnap create makes persistent ones");
 }
 
 /* A file is in use by nobody; a name has no slash. */
@@ -96,7 +97,8 @@ int live_find(struct live *l, const char *word)
 	if (store)
 		return take_store(l, store);
 	live_close(l);
-	return is_device ? 0 : cannot(word, "there is no such store or origin; cowsnap list shows what is in use");
+	return is_device ? 0 : cannot(word, "there is no such store or origin; cowsnap list shows "
+					    "what is in use");
 }
 
 void live_close(struct live *l)
@@ -155,7 +157,8 @@ int live_check(struct live *l, struct diff *d, const struct diff_side *side)
 	snap = item_with_number(store->inside, "id", side->id);
 	state = snap ? cowsnap_get(snap, "state") : "gone";
 	/* LVM's have one snapshot a store, and do not say its epoch. */
-	same = snap && (!cowsnap_get(snap, "epoch") || cowsnap_number(snap, "epoch") == side->epoch);
+	same = snap && (!cowsnap_get(snap, "epoch") ||
+			cowsnap_number(snap, "epoch") == side->epoch);
 	if (!strcmp(state, "live") && same)
 		return 0;
 	return diff_fail(d, "snapshot %u is %s by now: what it had is lost", side->id,

@@ -9,6 +9,7 @@
 #include "diff.h"
 
 #define SECTOR 512
+#define MAX_SECTORS	((u64)INT64_MAX / SECTOR)
 
 int diff_fail(struct diff *d, const char *format, ...)
 {
@@ -54,7 +55,8 @@ int diff_complete(struct diff *d, const struct store *s, u64 epoch)
 
 	if (epoch > lost && epoch > damage)
 		return 0;
-	return diff_fail(d, "tables of the store are damaged, so that nobody knows what has changed; see cowsnap check, and make a full copy");
+	return diff_fail(d, "tables of the store are damaged, so that nobody knows what has "
+			    "changed; see cowsnap check, and make a full copy");
 }
 
 /* -1: it is no id. */
@@ -71,13 +73,17 @@ static int snapshot_side(struct diff *d, const struct store *s, long id, struct 
 	const struct record *r = find_record(s, id);
 
 	if (!r)
-		return diff_fail(d, "the store has no snapshot %ld; cowsnap check -v lists those it has",
+		return diff_fail(d, "the store has no snapshot %ld; cowsnap check -v lists those "
+				    "it has",
 				 id);
 	if (r->marks)
 		return diff_fail(d, "the record of snapshot %ld is damaged; see cowsnap check", id);
 	if (!record_live(r))
-		return diff_fail(d, "snapshot %ld is %s: what it had is lost; make a new one and a full copy",
+		return diff_fail(d, "snapshot %ld is %s: what it had is lost; make a new one and "
+				    "a full copy",
 				 id, record_state_name(r->state));
+	if (r->sectors > MAX_SECTORS)
+		return diff_fail(d, "snapshot %ld is longer than a device can be", id);
 	*side = (struct diff_side){ .id = id, .epoch = r->epoch, .sectors = r->sectors,
 				    .time = r->time };
 	return diff_complete(d, s, r->epoch);
@@ -94,7 +100,8 @@ int diff_side(struct diff *d, const struct store *s, const char *word, struct di
 	if (!strcmp(word, "now")) {
 		*side = (struct diff_side){ .now = true, .epoch = DIFF_NOW,
 					    .sectors = le64toh(s->super.origin_sectors) };
-		return 0;
+		return side->sectors <= MAX_SECTORS ? 0 :
+		       diff_fail(d, "the origin is longer than a device can be");
 	}
 	id = read_id(word);
 	if (id < 0)

@@ -39,12 +39,14 @@ static int check_sample(struct target *t, const struct receive_state *state)
 	u32 sample;
 
 	if (t->dev.io.bytes < state->what.to_bytes)
-		return cannot(t->path, "it is shorter than the image it had; receive a full stream with --force");
+		return cannot(t->path, "it is shorter than the image it had; receive a full "
+				       "stream with --force");
 	if (target_sample(t, state->what.to_bytes, &sample))
 		return cannot(t->path, t->error);
 	if (sample == state->sample)
 		return 0;
-	return cannot_because(t->path, "it was changed since it became %s; receive a full stream with --force",
+	return cannot_because(t->path, "it was changed since it became %s; receive a full stream "
+				       "with --force",
 			      name_of(&state->what, false, text));
 }
 
@@ -56,10 +58,13 @@ static int refuse_base(const struct receiver *r)
 
 	name_of(&r->info.what, true, wants);
 	if (!r->target->exists)
-		return cannot_because(r->target->path, "there is no such file, and the stream needs a copy of %s",
+		return cannot_because(r->target->path, "there is no such file, and the stream "
+						       "needs a copy of %s",
 				      wants);
 	if (!state->exists)
-		return cannot_because(r->target->path, "it is not known what it holds, and the stream needs a copy of %s; --force if it is one",
+		return cannot_because(r->target->path, "it is not known what it holds, and the "
+						       "stream needs a copy of %s; --force if it "
+						       "is one",
 				      wants);
 	return cannot_because(r->target->path, "it holds %s, and the stream needs a copy of %s",
 			      name_of(&state->what, false, has), wants);
@@ -72,7 +77,8 @@ static int refuse_contents(const struct receiver *r)
 	if (!r->state.exists) {
 		const char *content = target_content(r->target, text, sizeof(text));
 
-		return content ? cannot_because(r->target->path, "it holds %s; --force writes over it",
+		return content ? cannot_because(r->target->path, "it holds %s; --force writes "
+								 "over it",
 						content) : 0;
 	}
 	return cannot_because(r->target->path, "it holds %s; --force writes over it",
@@ -85,7 +91,8 @@ static int refuse_part(const struct receiver *r)
 	char text[128], token[STREAM_TOKEN];
 
 	stream_token(&r->state.what, r->state.position, token);
-	return cannot_because(r->target->path, "a stream of %s has stopped half way in it; go on with cowsnap send --resume %s",
+	return cannot_because(r->target->path, "a stream of %s has stopped half way in it; go on "
+					       "with cowsnap send --resume %s",
 			      name_of(&r->state.what, false, text), token);
 }
 
@@ -105,16 +112,20 @@ static int decide(struct receiver *r, bool force)
 	if (goes_on(r))
 		return r->info.position <= r->state.position ? 0 :
 		       cannot_because(r->target->path, "the stream goes on at byte %" PRIu64
-				      ", and only %" PRIu64 " are here; see cowsnap receive --token",
+				      ", and only %" PRIu64 " are here; see cowsnap receive "
+							    "--token",
 				      r->info.position, r->state.position);
 	if (r->info.position)
-		return cannot(r->target->path, "the stream goes on with one of which nothing is here; send it from the start");
+		return cannot(r->target->path, "the stream goes on with one of which nothing is "
+					       "here; send it from the start");
 	if (r->state.exists && !r->state.whole && !(force && !what->from_epoch))
 		return refuse_part(r);
 	if (!what->from_epoch)
 		return force ? 0 : refuse_contents(r);
-	if (force && r->target->exists && r->target->dev.io.bytes >= what->from_bytes)
-		return 0;
+	if (force && r->target->exists)
+		return r->target->dev.io.bytes >= what->from_bytes ? 0 :
+		       cannot(r->target->path, "it is shorter than the image that the changes "
+					       "were compared with");
 	if (!r->state.exists || !r->target->exists || !same_image(&r->state.what, what))
 		return refuse_base(r);
 	return check_sample(r->target, &r->state);
@@ -194,7 +205,8 @@ static int receive_onto(struct receiver *r, const struct words *w)
 {
 	r->fd = STDIN_FILENO;
 	if (isatty(r->fd))
-		return cannot("standard input", "it is a terminal; feed the stream from a file or a pipe");
+		return cannot("standard input", "it is a terminal; feed the stream from a file or "
+						"a pipe");
 	if (receive_header(r))
 		return cannot_because("the stream", "%s; nothing was changed", r->error);
 	return has_it_already(r) && !option_given(w, "force") ? say_already(r) : receive(r, w);
@@ -229,7 +241,8 @@ static int read_state(struct receiver *r, const struct words *w, char path[PATH_
 	if (errno != EBADMSG)
 		return cannot(path, strerror(errno));
 	return option_given(w, "force") ? 0 :
-	       cannot(path, "it is damaged, so that nobody knows what the target holds; remove it, or --force");
+	       cannot(path, "it is damaged, so that nobody knows what the target holds; remove "
+			    "it, or --force");
 }
 
 int command_receive(const struct words *w)

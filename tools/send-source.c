@@ -117,7 +117,8 @@ static bool crc_is_right(const struct source *src, const struct entry *e)
 /* If a commit had not ended, home still has what its slots speak of. */
 static int read_doubted(struct source *src, const struct entry *e)
 {
-	u64 offset = e->chunk * chunk_bytes(src), end = le64toh(src->s->super.origin_sectors) * SECTOR;
+	u64 end = le64toh(src->s->super.origin_sectors) * SECTOR;
+	u64 offset = e->chunk * chunk_bytes(src);
 	size_t len = end - offset < chunk_bytes(src) ? end - offset : chunk_bytes(src);
 
 	memset(src->chunk, 0, chunk_bytes(src));

@@ -52,7 +52,8 @@ static int take_token(struct request *q, const struct store *s)
 	if (memcmp(q->token.uuid, s->super.uuid, sizeof(q->token.uuid)))
 		return cannot(q->store, "the stream to be resumed is of another store");
 	if (!q->token.from_epoch)
-		return q->from ? cannot(q->from, "the stream to be resumed is a full one; leave out --from") : 0;
+		return q->from ? cannot(q->from, "the stream to be resumed is a full one; leave "
+						 "out --from") : 0;
 	r = record_of_epoch(s, q->token.from_epoch);
 	if (!r)
 		return cannot_because(q->store, "the snapshot of epoch %" PRIu64
@@ -197,7 +198,8 @@ static int read_request(struct request *q, const struct words *w)
 	if (w->nr_words > 1 && q->to)
 		return cannot(w->word[1], "a word too many; ORIGIN@NUMBER is all that is needed");
 	if (w->nr_words < 2 && !q->to)
-		return cannot(w->word[0], "which snapshot? name it as ORIGIN@NUMBER, or a store and a number");
+		return cannot(w->word[0], "which snapshot? name it as ORIGIN@NUMBER, or a store "
+					  "and a number");
 	if (!q->to)
 		q->to = w->word[1];
 	q->from = option_value(w, "from");
@@ -206,7 +208,8 @@ static int read_request(struct request *q, const struct words *w)
 	q->origin = option_value(w, "origin");
 	q->resume = option_value(w, "resume");
 	if (q->resume && !stream_read_token(q->resume, &q->token, &q->position))
-		return cannot(q->resume, "this is no token; cowsnap receive --token TARGET prints it");
+		return cannot(q->resume, "this is no token; cowsnap receive --token TARGET prints "
+					 "it");
 	if (rate && (size_read(rate, &q->rate) || !q->rate))
 		return cannot(rate, "this is no rate; 20M is 20 MiB a second");
 	return 0;
@@ -220,7 +223,8 @@ int command_send(const struct words *w)
 	if (r)
 		return r;
 	if (isatty(STDOUT_FILENO))
-		return cannot("standard output", "it is a terminal; send the stream into a file or a pipe");
+		return cannot("standard output", "it is a terminal; send the stream into a file "
+						 "or a pipe");
 	catch_signals();
 	return send_snapshot(w, &q);
 }

@@ -73,6 +73,6 @@ const char *stream_name(const u8 *uuid, u64 epoch, u32 id, char *text, size_t le
 	char hex[9];
 
 	stream_hex(uuid, 4, hex);
-	snprintf(text, len, "snapshot %u (epoch %" PRIu64 " of store %s…)", id, epoch, hex);
+	snprintf(text, len, "snapshot %u (epoch %" PRIu64 " of store %s)", id, epoch, hex);
 	return text;
 }

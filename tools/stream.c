@@ -68,7 +68,8 @@ int stream_check_start(const struct stream_header *h, u32 *len, char *error)
 	if (memcmp(h->magic, STREAM_MAGIC, STREAM_MAGIC_BYTES))
 		return wrong(error, "this is no stream of cowsnap send");
 	if (le32toh(h->version) != STREAM_VERSION)
-		return wrong(error, "its format is version %u, and only %u is known here; use the cowsnap of that version",
+		return wrong(error, "its format is version %u, and only %u is known here; use the "
+				    "cowsnap of that version",
 			     le32toh(h->version), STREAM_VERSION);
 	*len = le32toh(h->header_bytes);
 	if (*len < sizeof(*h) || *len > STREAM_MAX_HEADER)
@@ -116,7 +117,8 @@ int stream_unpack_header(const u8 *data, u32 len, struct stream_info *info, char
 		return wrong(error, "it has features unknown here (0x%x); use a newer cowsnap",
 			     info->flags & ~STREAM_KNOWN_FLAGS);
 	if (!header_can_be(info))
-		return wrong(error, "its header has numbers that cannot be; it was not made by cowsnap send");
+		return wrong(error, "its header has numbers that cannot be; it was not made by "
+				    "cowsnap send");
 	return 0;
 }
 

@@ -135,7 +135,7 @@ void stream_token(const struct stream_what *what, u64 position, char *token);
 /* What a token says; the lengths, ids and time of @what stay 0. False if it is none. */
 bool stream_read_token(const char *token, struct stream_what *what, u64 *position);
 
-/* "snapshot 3 (epoch 4 of store 0011…)" */
+/* "snapshot 3 (epoch 4 of store 00112233)" */
 const char *stream_name(const u8 *uuid, u64 epoch, u32 id, char *text, size_t len);
 void stream_hex(const u8 *bytes, size_t len, char *text);
 bool stream_unhex(const char *text, u8 *bytes, size_t len);

@@ -19,7 +19,7 @@ count=0
 trap 'rm -rf "$work"' EXIT
 
 # How many damaged streams are shown to receive.
-MUTATIONS=${COWSNAP_STREAM_MUTATIONS:-500}
+MUTATIONS=${COWSNAP_STREAM_MUTATIONS:-$((5 * ${COWSNAP_SCALE:-100}))}
 
 point()
 {
@@ -284,6 +284,8 @@ ok "the image is copied" cp "$work/t" "$work/copy"
 send --from 4 2 >"$work/to2"
 ends 2 "changes onto a file of which nothing is known" take "$work/to2" "$work/copy"
 says 'it is not known what it holds, .* --force if it is one' "the remedy is --force"
+ends 2 "a file that is too short for that" take "$work/to2" "$work/short" --force
+says 'it is shorter than the image that the changes' "is refused"
 ok "--force takes it for the base" take "$work/to2" "$work/copy" --force
 ok "and gives the right image" cmp "$work/copy" "$work/image.2"
 ends 2 "changes onto nothing" take "$work/to2" "$work/nothing"
