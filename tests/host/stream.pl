@@ -14,6 +14,8 @@
 #		something else than it was, in one of eight ways
 #	stream.pl forge FIELD VALUE <STREAM >STREAM
 #		right checksums over a header, or a first record, that cannot be
+#	stream.pl alter drop|repeat|swap|shift <STREAM >STREAM
+#		a record that is whole, and not in its place
 #	stream.pl cuts COUNT <STREAM
 #		where to cut it: on the borders of records, and between them
 
@@ -207,16 +209,62 @@ sub forge
 	print $s;
 }
 
-sub cuts
+# Where its records begin.
+sub borders
 {
-	my ($count) = @_;
-	my $s = from_stdin();
+	my ($s) = @_;
 	my @borders;
 
 	for (my $at = 128; $at < length($s); ) {
 		push @borders, $at;
 		$at += 32 + unpack('V', substr($s, $at + 24, 4));
 	}
+	return @borders;
+}
+
+# The offset of a record, and its end.
+sub range
+{
+	my ($s, $at) = @_;
+	my ($offset, $length) = unpack('Q<Q<', substr($s, $at + 8, 16));
+
+	return ($offset, $offset + $length);
+}
+
+# Three records from the middle on; the third begins at $c.
+sub alter
+{
+	my ($way) = @_;
+	my $s = from_stdin();
+	my @borders = borders($s);
+	my ($a, $b, $c) = @borders[@borders / 2 .. @borders / 2 + 2];
+
+	if ($way eq 'drop') {
+		substr($s, $a, $b - $a) = '';
+	} elsif ($way eq 'repeat') {
+		substr($s, $a, 0) = substr($s, $a, $b - $a);
+	} elsif ($way eq 'swap') {
+		substr($s, $a, $c - $a) = substr($s, $b, $c - $b) . substr($s, $a, $b - $a);
+	} elsif ($way eq 'shift') {
+		# To a place where no other record is.
+		for my $i (0 .. $#borders - 1) {
+			my ($offset, $end) = range($s, $borders[$i]);
+
+			next if (range($s, $borders[$i + 1]))[0] < $end + 8192;
+			substr($s, $borders[$i] + 8, 8) = pack('Q<', $offset + 8192);
+			last;
+		}
+	}
+	binmode(STDOUT);
+	print $s;
+}
+
+sub cuts
+{
+	my ($count) = @_;
+	my $s = from_stdin();
+	my @borders = borders($s);
+
 	for my $i (0 .. $count - 1) {
 		my $border = $borders[$i * @borders / $count];
 		my @places = ($border, $border + 16, $border + 33);
@@ -226,7 +274,7 @@ sub cuts
 }
 
 my %commands = (image => \&image, compare => \&compare, fresh => \&fresh, mutate => \&mutate,
-		forge => \&forge, cuts => \&cuts);
+		forge => \&forge, alter => \&alter, cuts => \&cuts);
 my $command = shift // '';
 
 ($commands{$command} or die "no command \"$command\"\n")->(@ARGV);

@@ -460,32 +460,38 @@ ok "the image is right" cmp "$work/d" "$work/image.4"
 
 # ---- damaged ------------------------------------------------------------------------
 
-# mutant SEED: one sentence, one of three endings, and the image comes to be right in the end.
+# mutant WORD...: one sentence, one of three endings, and the image comes to be right in the end.
 mutant()
 {
 	local rc=0 lines token
 
 	cp "$work/t" "$work/c"
 	cp "$work/t.cowsnap" "$work/c.cowsnap"
-	tool mutate "$1" <"$work/inc" | receive "$work/c" 2>"$work/said" || rc=$?
+	tool "$@" <"$work/inc" | receive "$work/c" 2>"$work/said" || rc=$?
 	lines=$(wc -l <"$work/said")
 	case $rc in
-	0) cmp "$work/c" "$work/image.4" && ((lines == 0)) || echo "$1: received, and wrong" ;;
+	0) cmp "$work/c" "$work/image.4" && ((lines == 0)) || echo "$*: received, and wrong" ;;
 	2) cmp "$work/c" "$work/t" && cmp "$work/c.cowsnap" "$work/t.cowsnap" ;;
 	1)
 		token=$(receive --token "$work/c")
 		send --resume "$token" 4 | receive "$work/c"
 		cmp "$work/c" "$work/image.4"
 		;;
-	*) echo "$1: status $rc" ;;
+	*) echo "$*: status $rc" ;;
 	esac
-	((rc == 0 || lines == 1)) || { echo "$1: $lines lines:" && cat "$work/said"; }
+	((rc == 0 || lines == 1)) || { echo "$*: $lines lines:" && cat "$work/said"; }
 	endings[rc]=$((${endings[rc]-0} + 1))
 }
 
+for way in drop repeat swap shift; do
+	endings=()
+	mutant alter $way >"$work/mutants" 2>&1
+	is "$(<"$work/mutants")" "" "records that are whole, but $way: the target goes on"
+	is "$((${endings[1]-0} + ${endings[2]-0}))" 1 "records that are whole, but $way: it is noticed"
+done
 endings=()
 for ((seed = 0; seed < MUTATIONS; seed++)); do
-	mutant "$seed"
+	mutant mutate "$seed"
 done >"$work/mutants" 2>&1
 is "$(<"$work/mutants")" "" "$MUTATIONS damaged streams: the target is as it was, or goes on"
 ok "of these some changed nothing (${endings[2]-0}), and some were stopped half way (${endings[1]-0})" \
