@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chart.h"
 #include "clone.h"
 #include "command.h"
 #include "create.h"
@@ -69,6 +70,8 @@ static const struct command commands[] = {
 	{ "repair", "[-n] [--invalidate] STORE",
 	  "rebuild damaged metadata; invalidate snapshots that lost some",
 	  repair_options, 1, 1, command_repair },
+	{ "map", "[-o FILE] STORE", "draw where changed chunks lie, by snapshot, as SVG",
+	  map_options, 1, 1, command_map },
 };
 
 static int help(void)

@@ -7,7 +7,7 @@
 #include "device.h"
 #include "store.h"
 
-/* A store that nobody uses is opened and loaded. 0, or the status to end with. */
+/* A store that is not in use, all of it read. 0, or the status to end with, after a sentence. */
 int open_store(struct device *dev, struct store *s, const char *path, bool write);
 void close_store(struct device *dev, struct store *s);
 /* The same of a device that is open. It stays so. */

@@ -25,7 +25,7 @@ struct removal {
 	struct cowsnap *c;
 	const struct cowsnap_item *origin;
 	char name[PLACE_NAME + 1];
-	char store[MAX_STORES][300];	/* persistent ones, to be cleared */
+	char store[MAX_STORES][300];	/* to be cleared */
 	int nr_stores;
 };
 
@@ -71,7 +71,7 @@ static int look_at_use(const struct removal *m)
 		return 0;
 	if (sys_mounted(number, where, sizeof(where)))
 		return cannot_because(m->name, "mounted on %s: umount %s first", where, where);
-	if (cowsnap_number(m->origin, "open"))
+	if (stays_open(m->c, m->name))
 		return cannot(m->name, "in use: end what has it open first");
 	return 0;
 }
@@ -109,7 +109,7 @@ static int note_stores(struct removal *m)
 	const struct cowsnap_item *s;
 
 	for (s = cowsnap_inside(m->origin); s; s = cowsnap_next(s)) {
-		if (!is_persistent(s) || option(m, "keep"))
+		if (is_persistent(s) && option(m, "keep"))
 			continue;
 		if (m->nr_stores == MAX_STORES)
 			return cannot(m->name, "it has too many stores for this command");

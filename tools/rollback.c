@@ -58,7 +58,7 @@ static int look_at_origin(const struct rollback *k, const struct cowsnap_item *o
 	if (sys_mounted(cowsnap_get(o, "number"), where, sizeof(where)))
 		return cannot_because(k->origin, "mounted on %s: what it has in memory would be "
 				      "written over the old data; umount %s first", where, where);
-	if (cowsnap_number(o, "open"))
+	if (stays_open(k->c, k->origin))
 		return cannot(k->origin, "in use: end what has it open first");
 	return 0;
 }

@@ -10,8 +10,11 @@
 #include "room.h"
 #include "store.h"
 
-/* Both superblocks are in here, whatever the size of a block. */
-#define HEAD_BYTES 8192
+/*
+ * Both superblocks are in here, whatever the size of a block, and the first of the old data, in
+ * which another program could see what the origin was.
+ */
+#define HEAD_BYTES (1 << 20)
 
 /* Has it never had a snapshot but that with which create makes it? */
 static bool only_begun(const struct store *s)
@@ -68,15 +71,18 @@ int room_clear(const char *path, bool dry)
 {
 	static const char zeroes[HEAD_BYTES];
 	struct device dev;
+	size_t bytes = HEAD_BYTES;
 	int status = 0;
 
 	if (dry) {
-		printf("dd if=/dev/zero of=%s bs=4096 count=2\n", path);
+		printf("dd if=/dev/zero of=%s bs=1M count=1\n", path);
 		return 0;
 	}
 	if (device_open(&dev, path, true))
 		return cannot(path, dev.error);
-	if (io_write(&dev.io, 0, zeroes, sizeof(zeroes)) || io_sync(&dev.io))
+	if (bytes > dev.io.bytes)
+		bytes = dev.io.bytes;
+	if (io_write(&dev.io, 0, zeroes, bytes) || io_sync(&dev.io))
 		status = cannot(path, "it cannot be written");
 	device_close(&dev);
 	return status;

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "lib/map.h"
 #include "session.h"
 
 static void print_line(void *data, const char *text)
@@ -41,6 +43,21 @@ int session_end(struct cowsnap *c, int r)
 		r = say_error(c);
 	cowsnap_close(c);
 	return r;
+}
+
+bool stays_open(struct cowsnap *c, const char *name)
+{
+	struct map m = { .open_count = 1 };
+	int i;
+
+	for (i = 0; i < 10 && m.open_count; i++) {
+		if (i)
+			usleep(100000);
+		if (map_read_table(c, name, &m))
+			return false;
+		map_free(&m);
+	}
+	return m.open_count;
 }
 
 bool keeps_device(const struct cowsnap_item *snapshot)

@@ -17,6 +17,9 @@ int session_end(struct cowsnap *c, int r);
 /* Does its device stay, since it is the snapshot, or somebody else's? */
 bool keeps_device(const struct cowsnap_item *snapshot);
 
+/* Is a mapped device open, also after a second, in which udev is done with it? */
+bool stays_open(struct cowsnap *c, const char *name);
+
 /* What the library says, on stderr; returns EXIT_CANNOT. */
 int say_error(const struct cowsnap *c);
 

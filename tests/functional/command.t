@@ -7,6 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 need mkfs.ext4 mkfs.xfs perl
+expect_log 'I/O error'
 
 for tool in "$(dirname "${COWSNAP_KO:-/none}")/tools/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
 	! "$tool" --version >/dev/null 2>&1 || break
@@ -76,10 +77,10 @@ at_exit _forget
 
 # ---- from create to remove, on a plain device ----
 
-# whole_way TYPE SIZE
+# whole_way TYPE SIZE: 12 points
 whole_way()
 {
-	local type=$1 base store dir
+	local type=$1
 
 	base=$(mkloop "$2")
 	store=$(mkloop 64M)
@@ -87,7 +88,6 @@ whole_way()
 	dir=$(mkmount /dev/mapper/data "$type")
 	echo old >"$dir/file"
 	is "$(cowsnap snapshot data | tail -n 1)" data@1 "$type: snapshot says what it has made"
-	is "$(state data@1)" live "$type: list has the snapshot"
 	echo new >"$dir/file"
 	sync -f "$dir"
 	ok "$type: mount" cowsnap mount data@1 "$view"
@@ -96,27 +96,39 @@ whole_way()
 	not_ok "$type: the device of the snapshot is gone" dmsetup info data@1
 	ok "$type: mount for writing" cowsnap mount -w data@1 "$view"
 	echo own >"$view/own"
-	refused "mounted on $view" "$type: what is mounted is not deleted" delete data@1
+	[[ $type != ext4 ]] || not_while_mounted
 	cowsnap umount data@1 >/dev/null
-	refused "mounted on $dir" "$type: a mounted origin is not rolled back" rollback data@1
 	umount "$dir"
 	ok "$type: rollback" cowsnap rollback -q data@1
 	is "$(state data@1)" "" "$type: the snapshot is gone with that"
 	mount "/dev/mapper/data" "$dir"
 	is "$(cat "$dir/file" "$dir/own" | xargs)" "old own" \
 		"$type: the origin is what the snapshot was"
-	cowsnap snapshot data >/dev/null
-	refused 'it has 1 snapshot' "$type: remove does not delete snapshots" remove data
-	ok "$type: delete" cowsnap delete data@1
-	refused "mounted on $dir" "$type: what is mounted is not removed" remove data
+	[[ $type != ext4 ]] || not_with_snapshots
 	umount "$dir"
 	ok "$type: remove" cowsnap remove data
-	is "$(blkid -p -o value -s TYPE "$base")" "$type" "$type: the plain device is there"
-	ok "$type: the store can be used again" test -z "$(blkid -p -o value -s TYPE "$store")"
+	is "$(blkid -p -o value -s TYPE "$base") $(blkid -p -o value -s TYPE "$store")" "$type " \
+		"$type: the plain device is there, the store can be used again"
 }
 
-whole_way ext4 32M
+not_while_mounted()
+{
+	is "$(state data@1)" live "list has the snapshot"
+	refused "mounted on $view" "a snapshot that is mounted is not deleted" delete data@1
+	refused "mounted on $dir" "a mounted origin is not rolled back" rollback data@1
+}
+
+not_with_snapshots()
+{
+	cowsnap snapshot data >/dev/null
+	refused 'it has 1 snapshot' "remove does not delete snapshots" remove data
+	ok "delete" cowsnap delete data@1
+	refused "mounted on $dir" "an origin that is mounted is not removed" remove data
+}
+
+whole_way ext4 16M
 whole_way xfs 320M
+diag "after $SECONDS s"
 
 # ---- a mapped device that is mounted ----
 
@@ -157,24 +169,31 @@ dmremove vol
 refused 'no volume of the device mapper' "a mounted plain device is not taken over" \
 	create "$(findmnt -no SOURCE "$(domount "$base")")" "$store"
 
+diag "after $SECONDS s"
+
 # ---- a group ----
 
 one=$(mkloop 16M)
 two=$(mkloop 16M)
 slow=$(mkloop 16M)
-dmcreate slow "0 $(sectors "$slow") delay $slow 0 0 $slow 0 3000 $slow 0 0"
+dmcreate slow "0 $(sectors "$slow") delay $slow 0 0 $slow 0 2500 $slow 0 0"
 store=$(mkloop 16M)
 other=$(mkloop 16M)
 third=$(mkloop 16M)
 cowsnap create --name data "$one" "$store" >/dev/null
-cowsnap create --name more "$two" "$other" >/dev/null
+dmcreate room "0 $(sectors "$other") linear $other 0"
+cowsnap create --name more "$two" /dev/mapper/room >/dev/null
 # Whoever writes a number to the first writes it to the second afterwards.
 perl -e 'use Fcntl; sysopen(A, "/dev/mapper/data", O_WRONLY | O_SYNC) or die;
 	sysopen(B, "/dev/mapper/more", O_WRONLY | O_SYNC) or die;
 	for ($i = 1; ; $i++) { for my $f (*A, *B) {
 		sysseek($f, 0, 0); syswrite($f, sprintf("%-512d", $i)) or die } }' &
 writer=$!
-sleep 0.5
+has_number()
+{
+	[[ $(dd if=/dev/mapper/more bs=512 count=1 iflag=direct status=none | tr -d ' \0') ]]
+}
+wait_for 20 has_number
 ok "group: two snapshots at one instant" cowsnap snapshot --group data more
 kill "$writer"
 wait "$writer" 2>/dev/null
@@ -186,6 +205,13 @@ ok "group: $first and $second are of one instant" \
 cowsnap deactivate data@1 more@1
 refused '"none" is no origin' "group: with one that is not there" snapshot -g data none
 is "$(state data@2)" "" "group: none of the others is made"
+
+# One of the stores fails: the other origin has its snapshot by then.
+dmreload room "0 $(sectors "$other") error"
+refused '"more"' "group: with a store that cannot be written" snapshot -g data more
+is "$(state data@2) $(state data) $(state more)" " active active" \
+	"group: what was made before is deleted, and all are resumed"
+dmreload room "0 $(sectors "$other") linear $other 0"
 
 # A write that takes its time keeps the second from standing still.
 cowsnap create --name vol /dev/mapper/slow "$third" >/dev/null
@@ -209,7 +235,10 @@ wait 2>/dev/null
 is "$(state vol)" active "group: the other is not suspended either"
 cowsnap remove -f vol >/dev/null
 cowsnap remove -f more >/dev/null
+dmremove room
 dmremove slow
+
+diag "after $SECONDS s"
 
 # ---- clone ----
 
@@ -239,6 +268,8 @@ refused 'too small' "clone: a target that is too small" clone data@1 "$(mkloop 8
 dmremove slow
 cowsnap remove -f data >/dev/null
 
+diag "after $SECONDS s"
+
 # ---- create, killed anywhere ----
 
 dmcreate vol "0 $(sectors "$one") linear $one 0"
@@ -259,7 +290,7 @@ one_round()
 }
 
 whole=1
-for part in 1 2 3 4 5 6 7 8 9; do
+for part in 3 5 7 9; do
 	one_round $((took * part / 10)) >"$TEST_TMP/said" 2>&1 && continue
 	whole=0
 	diag "killed after $part tenths of $took us:" && diag <"$TEST_TMP/said"
@@ -267,6 +298,8 @@ for part in 1 2 3 4 5 6 7 8 9; do
 	break
 done
 is "$whole" 1 "create, killed and run again, makes an origin"
+
+diag "after $SECONDS s"
 
 # ---- a transient store ----
 

@@ -85,7 +85,7 @@ messages()
 	local word
 
 	for word in $(literals); do
-		dmsetup message "$1" 0 "$word" 2>/dev/null
+		dmsetup message "$1" 0 "$word" >/dev/null 2>&1
 	done
 	comm -23 <(literals) <(refused "unknown message")
 }

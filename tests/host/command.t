@@ -52,6 +52,8 @@ for header in libdevmapper.h json-c/json.h blkid/blkid.h zstd.h; do
 done
 mkdir "$work/bin"
 cp -r "$top/tools" "$top/include" "$work/"
+mkdir "$work/docs"
+cp "$top/docs/reference.md" "$work/docs/"
 make -C "$work/tools" clean >/dev/null
 ok "command and library can be built, without a warning" make -C "$work/tools"
 ln -s "$work/tools/cowsnap" "$work/bin/cowsnap"
@@ -81,8 +83,15 @@ for command in "${commands[@]}"; do
 		sed "s/^/$command: /" "$work/diff"
 done >"$work/wrong"
 none "the manual has each command, as --help has it, with its options and no others" "$work/wrong"
-ok "the manual can be formatted, without a warning" \
-	test -z "$(man --warnings -E UTF-8 -l "$top/tools/cowsnap.8" 2>&1 >/dev/null)"
+for page in "$top/tools/cowsnap.8" "$work/tools/dm-cowsnap.7"; do
+	ok "$(basename "$page") can be formatted, without a warning" \
+		test -z "$(man --warnings -E UTF-8 -l "$page" 2>&1 >/dev/null)"
+done
+# shellcheck disable=SC2016  # backticks of Markdown
+ok "dm-cowsnap(7) has each word that the tables of docs/reference.md explain" \
+	diff <(sed -nE 's/^\| `([a-z][^`|]*)`.*/\1/p' "$top/docs/reference.md" | sort) \
+	<(sed -n '/^\.TP/{n;p}' "$work/tools/dm-cowsnap.7" | sed -nE 's/^\\fB([a-z][^\]*)\\fR.*/\1/p' |
+		sort)
 
 # completes WORD...: what bash offers for the last of the words, sorted.
 completes()

@@ -123,6 +123,8 @@ for header in libdevmapper.h json-c/json.h blkid/blkid.h zstd.h; do
 done
 mkdir -p "$work/tests"
 cp -r "$top/tools" "$top/include" "$work/"
+mkdir "$work/docs"
+cp "$top/docs/reference.md" "$work/docs/"
 cp -r "$top/tests/fuzz" "$work/tests/"
 make -C "$work/tools" clean >/dev/null
 ok "the tools can be built, without a warning" make -C "$work/tools"
@@ -532,6 +534,21 @@ if [[ $loop ]]; then
 else
 	skip "check of a block device finds nothing" "no loop devices"
 fi
+
+# ---- the map ------------------------------------------------------------------------------
+
+scenario "the map"
+mkstore --block 512 --chunk 8 --seed 3 --bytes 40000000 --snapshots 6 --exceptions 3000 \
+	--origin 200000 "$work/a" >/dev/null
+ok "it is drawn" cowsnap map -o "$work/a.svg" "$work/a"
+ok "it is XML, with a row for each live snapshot" python3 -c '
+import sys, xml.dom.minidom
+rows = len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("g"))
+sys.exit(rows != int(sys.argv[2]))' "$work/a.svg" "$(cowsnap check -v "$work/a" | grep -c ': live')"
+ok "it has as many chunks as check counts" test \
+	"$(awk '/<title>/ { n += substr($1, 11) + $7 } END { print n }' "$work/a.svg")" = \
+	"$(cowsnap check "$work/a" | sed -nE 's/.* ([0-9]+) chunks for them.*/\1/p')"
+ends 2 "a full disk is noticed" cowsnap map -o /dev/full "$work/a"
 
 # ---- a large one, and many small damages ---------------------------------------------------
 

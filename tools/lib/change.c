@@ -29,16 +29,19 @@ static int drop_device(struct cowsnap *c, const struct cowsnap_item *snap)
 {
 	const char *name = map_name_of(snap);
 	char where[512];
+	int r;
 
 	if (!name)
 		return 0;
 	if (sys_mounted(cowsnap_get(snap, "number"), where, sizeof(where)))
 		return fail(c, COWSNAP_BUSY, "\"%s\" is mounted on %s: cowsnap umount %s first",
 			    cowsnap_get(snap, "name"), where, cowsnap_get(snap, "name"));
-	if (cowsnap_number(snap, "open"))
-		return fail(c, COWSNAP_BUSY, "\"%s\" is in use through %s: end that first",
-			    cowsnap_get(snap, "name"), cowsnap_get(snap, "device"));
-	return map_remove(c, name);
+	/* That is tried for some seconds: udev may be looking at it. */
+	r = map_remove(c, name);
+	if (r == COWSNAP_BUSY)
+		r = fail(c, COWSNAP_BUSY, "\"%s\" is in use through %s: end that first",
+			 cowsnap_get(snap, "name"), cowsnap_get(snap, "device"));
+	return r;
 }
 
 int cowsnap_delete(struct cowsnap *c, const char *snapshot)

@@ -12,7 +12,7 @@
 struct guard {
 	pid_t pid;
 	int control;		/* the device mapper's */
-	int end;		/* of a pipe: closing it without a word means death */
+	int end;		/* of a socket: closing it without a word means death */
 };
 
 /* Before anything is suspended. 0, or -1. */

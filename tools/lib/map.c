@@ -45,19 +45,22 @@ struct step {
 	struct cowsnap *c;
 	const char *doing;
 	const char *name;
+	bool makes;		/* a new device */
 };
 
 static int step_failed(const struct step *s, int error, struct kmsg *log)
 {
 	char why[256];
 
-	if (error == ENXIO)
-		return fail(s->c, COWSNAP_NONE, "there is no device /dev/mapper/%s", s->name);
 	if (error == EACCES || error == EPERM)
 		return fail(s->c, COWSNAP_NO_ACCESS, "no access to the device mapper");
 	if (kmsg_since(log, why, sizeof(why)))
 		return fail(s->c, COWSNAP_REFUSED, "%s \"%s\": the kernel says: %s", s->doing,
 			    s->name, why);
+	if (error == ENXIO)
+		return fail(s->c, COWSNAP_NONE, "there is no device /dev/mapper/%s", s->name);
+	if (error == EBUSY && s->makes)
+		return fail(s->c, COWSNAP_EXISTS, "there is a device /dev/mapper/%s already", s->name);
 	return fail(s->c, error == EBUSY ? COWSNAP_BUSY : COWSNAP_REFUSED, "%s \"%s\": %s",
 		    s->doing, s->name, error == EBUSY ? "it is in use" :
 		    error ? strerror(error) : complaint);
@@ -121,7 +124,7 @@ static int run_with_udev(const struct step *s, struct dm_task *task, uint16_t fl
 
 int map_names(struct cowsnap *c, char ***names)
 {
-	struct step s = { c, "listing", NULL };
+	struct step s = { .c = c, .doing = "listing", .name = NULL };
 	struct dm_task *task;
 	struct dm_names *n;
 	size_t nr = 0, bytes = 0;
@@ -197,7 +200,7 @@ static int fill_map(struct cowsnap *c, struct dm_task *task, struct map *m)
 
 static int read_map(struct cowsnap *c, const char *name, int type, struct map *m)
 {
-	struct step s = { c, "reading", name };
+	struct step s = { .c = c, .doing = "reading", .name = name };
 	struct dm_task *task;
 	int r = 0;
 
@@ -325,7 +328,7 @@ static int remove_remains(struct cowsnap *c, const char *name)
 
 int map_create(struct cowsnap *c, const char *name, const struct map *table, int flags)
 {
-	struct step s = { c, "making", name };
+	struct step s = { .c = c, .doing = "making", .name = name, .makes = true };
 	struct dm_task *task;
 	int r = 0;
 
@@ -351,7 +354,7 @@ int map_create(struct cowsnap *c, const char *name, const struct map *table, int
 static int simple(struct cowsnap *c, const char *doing, const char *word, const char *name,
 		  int type)
 {
-	struct step s = { c, doing, name };
+	struct step s = { .c = c, .doing = doing, .name = name };
 	struct dm_task *task;
 	char text[300];
 	int r = 0;
@@ -396,7 +399,7 @@ int map_clear(struct cowsnap *c, const char *name)
 
 static int map_load(struct cowsnap *c, const char *name, const struct map *table)
 {
-	struct step s = { c, "loading a table into", name };
+	struct step s = { .c = c, .doing = "loading a table into", .name = name };
 	struct dm_task *task;
 	int r = 0;
 
@@ -436,7 +439,7 @@ int map_reload(struct cowsnap *c, const char *name, const struct map *table)
 
 int map_ask(struct cowsnap *c, const char *name, const char *message, char **answer)
 {
-	struct step s = { c, "sending a message to", name };
+	struct step s = { .c = c, .doing = "sending a message to", .name = name };
 	struct dm_task *task;
 	const char *text;
 	int r = 0;
