@@ -67,14 +67,28 @@ static bool may_be_live(const char *word, bool *is_device)
 	return *is_device || (access(word, F_OK) && !strchr(word, '/'));
 }
 
-static const struct cowsnap_item *find_in_use(struct live *l, const char *word)
+/* Of a snapshot that is not there, the origin's: whoever reads the store says what is missing. */
+static const struct cowsnap_item *find_by_name(const struct live *l, const char *word)
+{
+	const struct cowsnap_item *item = cowsnap_find(l->c, word);
+	const char *at = strrchr(word, '@');
+	char origin[256];
+
+	if (item || !at || at - word >= (long)sizeof(origin))
+		return item;
+	memcpy(origin, word, at - word);
+	origin[at - word] = '\0';
+	return cowsnap_find(l->c, origin);
+}
+
+static const struct cowsnap_item *find_in_use(const struct live *l, const char *word)
 {
 	char number[32];
 	const struct cowsnap_item *store = NULL;
 
 	if (sys_number(word, number, sizeof(number)))
 		store = store_on(l->c, number);
-	return store ? store : store_of(cowsnap_find(l->c, word));
+	return store ? store : store_of(find_by_name(l, word));
 }
 
 int live_find(struct live *l, const char *word)
