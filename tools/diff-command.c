@@ -65,16 +65,10 @@ struct question {
 	const char *where, *a, *b;
 };
 
-static const char *number_or_word(const char *word)
-{
-	const char *number = snapshot_number(word);
-
-	return number ? number : word;
-}
-
 static int read_question(struct question *q, const struct words *w)
 {
-	int first = snapshot_number(w->word[0]) ? 0 : 1;
+	const char *number = snapshot_number(w->word[0]);
+	int first = number ? 0 : 1;
 
 	if (w->nr_words <= first)
 		return cannot(w->word[0], "which snapshot? name one as ORIGIN@NUMBER, or a store "
@@ -83,9 +77,9 @@ static int read_question(struct question *q, const struct words *w)
 		return cannot(w->word[first + 2], "a word too many; there are two sides to "
 						  "compare");
 	q->where = w->word[0];
-	q->a = number_or_word(w->word[first]);
-	q->b = w->nr_words > first + 1 ? number_or_word(w->word[first + 1]) : "now";
-	return 0;
+	q->a = number ? number : w->word[1];
+	q->b = w->nr_words > first + 1 ? snapshot_beside(q->where, w->word[first + 1]) : "now";
+	return q->b ? 0 : EXIT_CANNOT;
 }
 
 static int print(const struct diff *d, const struct words *w)

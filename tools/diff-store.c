@@ -20,6 +20,18 @@ const char *snapshot_number(const char *word)
 	return at && at[1] && !at[1 + strspn(at + 1, "0123456789")] ? at + 1 : NULL;
 }
 
+const char *snapshot_beside(const char *where, const char *word)
+{
+	const char *number = snapshot_number(word), *first = snapshot_number(where);
+
+	if (!number)
+		return word;
+	if (first && first - where == number - word && !strncmp(where, word, number - word))
+		return number;
+	cannot_because(word, "this is no snapshot of the same store as %s", where);
+	return NULL;
+}
+
 /* ---- a store in use ---- */
 
 /* A block was half written; or the superblock is older than a slot, which seems not to be. */

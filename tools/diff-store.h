@@ -16,6 +16,11 @@ struct diff_store {
 
 /* A snapshot is ORIGIN@NUMBER, or a number after its store. NULL: @word has no number. */
 const char *snapshot_number(const char *word);
+/*
+ * The number of a second snapshot, @word, beside that of @where: a number, "now", or a name
+ * with the same origin. NULL after having said that it has another one.
+ */
+const char *snapshot_beside(const char *where, const char *word);
 
 /* All of these return 0, or the status to end with after having said why. */
 int diff_open(struct diff_store *ds, const char *word);

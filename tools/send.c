@@ -203,8 +203,11 @@ static int read_request(struct request *q, const struct words *w)
 	if (!q->to)
 		q->to = w->word[1];
 	q->from = option_value(w, "from");
-	if (q->from && snapshot_number(q->from))
-		q->from = snapshot_number(q->from);
+	if (q->from) {
+		q->from = snapshot_beside(q->store, q->from);
+		if (!q->from)
+			return EXIT_CANNOT;
+	}
 	q->origin = option_value(w, "origin");
 	q->resume = option_value(w, "resume");
 	if (q->resume && !stream_read_token(q->resume, &q->token, &q->position))

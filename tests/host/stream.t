@@ -197,6 +197,9 @@ ends 2 "a snapshot that is not there is refused" cowsnap diff "$work/s" 9
 says 'the store has no snapshot 9; cowsnap check -v lists' "it is named, with a remedy"
 ends 2 "a word that is no snapshot is refused" cowsnap diff "$work/s" yesterday
 says '"yesterday" is no id of a snapshot' "the word is named"
+ends 2 "two snapshots of different origins are refused" cowsnap diff a@1 b@1
+says 'b@1: this is no snapshot of the same store as a@1' "the second one is named"
+ends 2 "so are they by send" send --from o@1 2
 ends 2 "a list that cannot be written is an error" bash -c \
 	"'$work/tools/cowsnap' diff --extents '$work/s' 1 >/dev/full"
 cp "$work/s" "$work/s.whole"
