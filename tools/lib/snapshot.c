@@ -139,8 +139,10 @@ static int freeze_and_make(struct cowsnap *c, struct member *m, unsigned int nr,
 		r = map_suspend(c, cowsnap_get(m[i].origin, "name"));
 		m[i].suspended = !r;
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (!r && !c->line && now.tv_sec >= limit->tv_sec)
-			r = fail(c, COWSNAP_TIMEOUT, "not all origins stood still in time");
+		if (!r && !c->line && (now.tv_sec > limit->tv_sec ||
+				       (now.tv_sec == limit->tv_sec &&
+					now.tv_nsec >= limit->tv_nsec)))
+			r = COWSNAP_TIMEOUT;
 	}
 	for (i = 0; i < nr && !r; i++) {
 		r = make(c, &m[i]);
@@ -205,7 +207,7 @@ static int make_guarded(struct cowsnap *c, struct member *m, const char *const *
 	r = freeze_and_make(c, m, nr, &limit);
 	resume_all(c, &g, m, nr);
 	in_time = c->line || guard_end(&g);
-	if (!in_time)
+	if (!in_time || r == COWSNAP_TIMEOUT)
 		r = fail(c, COWSNAP_TIMEOUT,
 			 "after %u s not all snapshots were made: the origins were resumed, "
 			 "nothing was kept; "
