@@ -248,7 +248,7 @@ static int open_content(struct device *dev, const char *path, bool write)
 	return r;
 }
 
-int device_open(struct device *dev, const char *path, bool write)
+static int open_as(struct device *dev, const char *path, bool write, bool shared)
 {
 	int flags = (write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
 	struct stat st;
@@ -263,7 +263,7 @@ int device_open(struct device *dev, const char *path, bool write)
 	if (stat(path, &st))
 		return fail_errno(dev);
 	/* Of a block device, and of nothing else, this is exclusive use. */
-	if (S_ISBLK(st.st_mode))
+	if (S_ISBLK(st.st_mode) && !shared)
 		flags |= O_EXCL;
 	dev->fd = open(path, flags);
 	if (dev->fd < 0)
@@ -273,6 +273,16 @@ int device_open(struct device *dev, const char *path, bool write)
 		return -1;
 	}
 	return 0;
+}
+
+int device_open(struct device *dev, const char *path, bool write)
+{
+	return open_as(dev, path, write, false);
+}
+
+int device_open_shared(struct device *dev, const char *path)
+{
+	return open_as(dev, path, false, true);
 }
 
 void device_close(struct device *dev)

@@ -18,6 +18,8 @@ struct device {
 
 /* 0, or -1 with ->error set. */
 int device_open(struct device *dev, const char *path, bool write);
+/* The same to read a block device that others may use. */
+int device_open_shared(struct device *dev, const char *path);
 void device_close(struct device *dev);
 /* What else there is on it, in words; NULL if nobody knows. */
 const char *device_content(struct device *dev, char *text, size_t len);

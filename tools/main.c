@@ -7,11 +7,14 @@
 #include "clone.h"
 #include "command.h"
 #include "create.h"
+#include "diff-command.h"
 #include "list.h"
 #include "maintain.h"
 #include "mounts.h"
+#include "receive.h"
 #include "remove.h"
 #include "rollback.h"
+#include "send.h"
 #include "snapshots.h"
 #include "tune.h"
 #include "watch.h"
@@ -44,6 +47,14 @@ static const struct command commands[] = {
 	  rollback_options, 1, 1, command_rollback },
 	{ "clone", "[-b] [-f] SNAPSHOT TARGET", "copy a snapshot to a device, a volume of its own",
 	  clone_options, 2, 2, command_clone },
+	{ "diff", "[--json|--extents] SNAPSHOT [B|now] | STORE A [B|now]",
+	  "list what differs between two snapshots, or since one",
+	  diff_options, 1, 3, command_diff },
+	{ "send", "[--from=A] [OPTION]... SNAPSHOT | STORE B",
+	  "write a snapshot, or what has changed since another, as a stream",
+	  send_options, 1, 2, command_send },
+	{ "receive", "[-f] [OPTION]... TARGET", "make an image, or a newer one, of a stream",
+	  receive_options, 1, 1, command_receive },
 	{ "set", "[-n] ORIGIN OPTION VALUE [OPTION VALUE]...", "change options of a store",
 	  dry_options, 3, -1, command_set },
 	{ "resize", "[-n] ORIGIN", "use the room that origin or store have gained",

@@ -86,20 +86,26 @@ static int say_kind(struct device *dev, const char *path, enum store_kind kind)
 	return cannot(path, text);
 }
 
-int open_store(struct device *dev, struct store *s, const char *path, bool write)
+int load_store(struct device *dev, struct store *s, const char *path)
 {
-	enum store_kind kind;
-	int r;
+	enum store_kind kind = store_open(s, &dev->io);
 
 	line_name = path;
+	if (kind != STORE_OK)
+		return say_kind(dev, path, kind);
+	if (!store_load(s))
+		return 0;
+	store_close(s);
+	return cannot(path, kind_trouble(STORE_NO_MEMORY));
+}
+
+int open_store(struct device *dev, struct store *s, const char *path, bool write)
+{
+	int r;
+
 	if (device_open(dev, path, write))
 		return cannot(path, dev->error);
-	kind = store_open(s, &dev->io);
-	r = kind == STORE_OK ? 0 : say_kind(dev, path, kind);
-	if (!r && store_load(s)) {
-		r = cannot(path, kind_trouble(STORE_NO_MEMORY));
-		store_close(s);
-	}
+	r = load_store(dev, s, path);
 	if (r)
 		device_close(dev);
 	return r;

@@ -10,6 +10,8 @@
 /* A store that is not in use, all of it read. 0, or the status to end with, after a sentence. */
 int open_store(struct device *dev, struct store *s, const char *path, bool write);
 void close_store(struct device *dev, struct store *s);
+/* The same of a device that is open. It stays so. */
+int load_store(struct device *dev, struct store *s, const char *path);
 
 extern const struct option_text check_options[];
 int command_check(const struct words *w);

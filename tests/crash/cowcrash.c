@@ -359,8 +359,8 @@ int main(int argc, char **argv)
 	verify_exit();
 	again_exit();
 	printf("# seed %" PRIu64 ": %u cuts, %u failed; %" PRIu64
-	       " stores checked, %" PRIu64 " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
+	       " stores checked, %" PRIu64 " compared with diff, %" PRIu64 " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
 	       " ms, cut in %" PRIu64 " ms\n", run.set.seed, nr_cuts, failures, nr_checked,
-	       nr_unborn, nr_unreadable, recorded - start, now_ms() - recorded);
+	       nr_compared, nr_unborn, nr_unreadable, recorded - start, now_ms() - recorded);
 	return failures ? 1 : 0;
 }

@@ -230,6 +230,10 @@ void again_stop(const char *device, const char *below, u32 sectors);
 void again_cut(u8 *image, u64 *random);
 void again_exit(void);
 
+/* changed.c: what cowsnap diff says has changed since snapshot @id. False: it refuses. */
+bool changed_ask(const char *tool, const char *store, u32 id);
+bool changed_has(u32 sector);
+
 /* workload.c */
 void workload_run(void);
 
@@ -264,7 +268,7 @@ extern u32 second_cuts, unreadables;
 
 extern char check_tool[256];
 extern const char *images_directory;
-extern u64 nr_checked, nr_unborn, nr_unreadable;
+extern u64 nr_checked, nr_compared, nr_unborn, nr_unreadable;
 
 void verify_init(void);
 void verify_event(u32 event);

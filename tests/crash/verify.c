@@ -47,7 +47,7 @@ struct state {
 u32 second_cuts, unreadables;
 char check_tool[256];
 const char *images_directory;
-u64 nr_checked, nr_unborn, nr_unreadable;
+u64 nr_checked, nr_compared, nr_unborn, nr_unreadable;
 
 static struct state *states;
 static u32 now;			/* event */
@@ -68,6 +68,7 @@ static u8 *buf;
 static const struct cut *cut;
 static const char *phase;
 static u64 random_state;
+static u32 asked;		/* view that cowsnap diff was asked about, 0: none */
 
 /* ---- the states, event by event ---- */
 
@@ -682,16 +683,55 @@ static bool run_tool(const char *path)
 	return bad("cowsnap check: status %d; it says:\n%s", WEXITSTATUS(status), text);
 }
 
+/* One of the snapshots, another at each cut; none of those that are going. */
+static u32 choose_view(void)
+{
+	u32 i, view;
+
+	for (i = 0; run.nr_views > 1 && i < run.nr_views; i++) {
+		view = 1 + (cut->number + i) % (run.nr_views - 1);
+		if (acked(run.views[view].created) && !begun(run.views[view].gone_begin))
+			return view;
+	}
+	return 0;
+}
+
+static void ask_what_changed(const char *path)
+{
+	asked = merging ? 0 : choose_view();
+	if (asked && !changed_ask(check_tool, path, run.views[asked].id))
+		asked = 0;
+}
+
+/* The devices have been looked at: is all in which they differ in the answer? */
+static bool nothing_missed(void)
+{
+	const u32 *x = states[asked].found, *y = states[ORIGIN_VIEW].found;
+	u32 i;
+
+	if (!asked || !states[asked].active)
+		return true;
+	nr_compared++;
+	for (i = 0; i < run.set.origin_sectors; i++)
+		if (x[i] != y[i] && !changed_has(i))
+			return bad("cowsnap diff of snapshot %u (id %u) misses sector %u", asked,
+				   run.views[asked].id, i);
+	return true;
+}
+
 static bool check_store(void)
 {
 	char path[40];
+	bool good;
 
 	if (!check_tool[0] || no_store_yet())
 		return true;
 	nr_checked++;
 	copy_store();
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), copy_file);
-	return run_tool(path);
+	good = run_tool(path);
+	ask_what_changed(path);
+	return good;
 }
 
 /* ---- a sector that was being written cannot be read ---- */
@@ -890,6 +930,7 @@ static void save_images(void)
 static bool verify_images(void)
 {
 	phase = "after the cut";
+	asked = 0;
 	if (!check_store())
 		return false;
 	if (!merging && !no_store_yet() && chance(&random_state, second_cuts) &&
@@ -899,7 +940,7 @@ static bool verify_images(void)
 		make_unreadable();
 		return activate_all() && compare_all(false);
 	}
-	if (!activate_all() || !compare_all(false))
+	if (!activate_all() || !compare_all(false) || !nothing_missed())
 		return false;
 	if (run.set.drops || no_store_yet() || chance(&random_state, 80))
 		return true;

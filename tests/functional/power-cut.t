@@ -4,6 +4,8 @@
 # Whatever a power cut leaves of origin and store, at any moment: the store opens and is
 # clean, every snapshot made before is as it was, the origin is as a plain disk would be.
 #
+# What cowsnap diff says has changed since a snapshot has all that differs.
+#
 # So it is when the power goes a second time, while the store is opened, and when a copy that was
 # being written cannot be read afterwards.
 #

@@ -99,6 +99,8 @@ static void run_case(struct fuzz *f, bool verbose)
 	if (disk && !f->made.unfinished)
 		target_keeps_views(&whole, &image);
 	if (disk)
+		target_misses_nothing(&whole, &image);
+	if (disk)
 		target_interrupted(&whole, &image, rng_next(&r));
 	target_try(&image);
 }
@@ -138,7 +140,7 @@ int main(int argc, char **argv)
 		run_case(&f, verbose);
 	printf("fuzz: %lu refused, %lu clean, %lu repaired, %lu with data left, %lu not repaired\n",
 	       c->refused, c->clean, c->repaired, c->left, c->failed);
-	printf("fuzz: %lu of them with unreadable sectors; %lu repairs cut off\n", c->unreadable,
-	       c->cuts);
+	printf("fuzz: %lu of them with unreadable sectors; %lu repairs cut off; %lu comparisons\n",
+	       c->unreadable, c->cuts, c->diffs);
 	return 0;
 }

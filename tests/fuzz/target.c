@@ -10,13 +10,15 @@
  *   - whatever a disk does, a snapshot alive after repair shows what it showed before;
  *   - nor does it show anything else if repair is interrupted by a power cut, and the
  *     kernel opens the store, or repair is run again;
- *   - what check calls clean the kernel opens without a complaint, and sees the same.
+ *   - what check calls clean the kernel opens without a complaint, and sees the same;
+ *   - diff says all that differs, or that it cannot.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../../tools/check.h"
+#include "../../tools/diff.h"
 #include "../../tools/repair.h"
 #include "kernel.h"
 #include "target.h"
@@ -367,6 +369,85 @@ static void compare_kernel(const struct kernel_view *whole, struct memory *m, bo
 			compare_chunk(whole, was, &v, snap, v.slot[j].chunk);
 	}
 	kernel_close(&v);
+}
+
+/* ---- what differs ---- */
+
+static bool is_listed(const struct chunk_list *list, u64 chunk)
+{
+	size_t i;
+
+	for (i = 0; i < list->nr; i++)
+		if (list->chunk[i] == chunk)
+			return true;
+	return false;
+}
+
+static void compare_diff(const struct kernel_view *whole, const struct diff *d,
+			 const struct chunk_list *list)
+{
+	const struct kernel_snap a = { .id = d->a.id, .epoch = d->a.epoch };
+	const struct kernel_snap b = { .id = d->b.id, .epoch = d->b.epoch };
+	const struct kernel_snap *was_a = same_snap(whole, &a);
+	const struct kernel_snap *was_b = d->b.now ? NULL : same_snap(whole, &b);
+	bool error_a, error_b = false;
+	size_t i;
+
+	if (!was_a || !(was_b || d->b.now))
+		broken("diff compares no snapshot that there was not");
+	for (i = 0; i < whole->nr_slots; i++) {
+		u64 chunk = whole->slot[i].chunk;
+		const struct kernel_slot *x = kernel_read(whole, was_a, chunk, &error_a);
+		const struct kernel_slot *y = was_b ?
+			kernel_read(whole, was_b, chunk, &error_b) : NULL;
+
+		if (error_a || error_b)
+			broken("diff compares no snapshot that was not alive");
+		if (whole->slot[i].kind != COWSNAP_SLOT_RECORDS && x != y &&
+		    !is_listed(list, chunk))
+			broken("diff says all that differs");
+	}
+}
+
+static void try_diff(const struct kernel_view *whole, const struct store *s, const char *a,
+		     const char *b)
+{
+	struct chunk_list list = { 0 };
+	struct diff d = { 0 };
+
+	if (!diff_side(&d, s, a, &d.a) && !diff_side(&d, s, b, &d.b)) {
+		target_counts.diffs++;
+		if (diff_collect(&d, s, &list) || diff_finish(&d, &list))
+			broken("there is memory");
+		compare_diff(whole, &d, &list);
+	}
+	chunk_list_free(&list);
+	diff_free(&d);
+}
+
+void target_misses_nothing(const struct target_image *whole, const struct target_image *image)
+{
+	struct kernel_view was;
+	struct memory m;
+	struct store s;
+	char a[8], b[8];
+	size_t i;
+
+	memory_init(&m, image);
+	kernel_open(whole->data, whole->size, NULL, false, &was);
+	if (store_open(&s, &m.io) == STORE_OK) {
+		if (store_load(&s))
+			broken("there is memory");
+		for (i = 0; i < was.nr_snaps && i < SNAPS_LOOKED_AT; i++) {
+			snprintf(a, sizeof(a), "%u", was.snap[i].id);
+			snprintf(b, sizeof(b), "%u", was.snap[was.nr_snaps - 1 - i].id);
+			try_diff(&was, &s, a, "now");
+			try_diff(&was, &s, a, b);
+		}
+	}
+	store_close(&s);
+	kernel_close(&was);
+	memory_free(&m);
 }
 
 void target_interrupted(const struct target_image *whole, const struct target_image *image,

@@ -25,7 +25,13 @@ void target_try(const struct target_image *image);
 void target_keeps_views(const struct target_image *whole, const struct target_image *image);
 
 /*
- * The same, but the machine dies after one of repair's writes, as @seed says, and what was
+ * What diff says of @image, if it says anything, has all chunks in which the snapshots differ
+ * in @whole, as the kernel sees them. Not for images with forged checksums.
+ */
+void target_misses_nothing(const struct target_image *whole, const struct target_image *image);
+
+/*
+ * Repair, but the machine dies after one of repair's writes, as @seed says, and what was
  * not flushed is lost or not: neither the kernel nor a second repair may believe what was
  * not believed before.
  */
@@ -34,7 +40,7 @@ void target_interrupted(const struct target_image *whole, const struct target_im
 
 /* What has come of the images so far. */
 struct target_counts {
-	unsigned long refused, clean, repaired, left, failed, unreadable, cuts;
+	unsigned long refused, clean, repaired, left, failed, unreadable, cuts, diffs;
 };
 
 extern struct target_counts target_counts;

@@ -44,7 +44,7 @@ none()
 	fi
 }
 
-for header in libdevmapper.h json-c/json.h blkid/blkid.h; do
+for header in libdevmapper.h json-c/json.h blkid/blkid.h zstd.h; do
 	if ! echo "#include <$header>" | cc -E - >/dev/null 2>&1; then
 		echo "1..0 # SKIP no $header"
 		exit

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* A store that is in use: see diff-live.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "diff-live.h"
+#include "lib/handle.h"
+#include "lib/item.h"
+#include "lib/map.h"
+#include "lib/sys.h"
+#include "session.h"
+
+/* ---- which store ---- */
+
+/* The one that is on the device @number. */
+static const struct cowsnap_item *store_on(const struct cowsnap *c, const char *number)
+{
+	const struct cowsnap_item *o, *store;
+
+	for (o = cowsnap_first(c); o; o = cowsnap_next(o)) {
+		store = item_with(o->inside, "number", number);
+		if (store)
+			return store;
+	}
+	return NULL;
+}
+
+/* Of an origin with several, the persistent one. */
+static const struct cowsnap_item *store_of(const struct cowsnap_item *item)
+{
+	const struct cowsnap_item *store;
+
+	if (!item)
+		return NULL;
+	if (cowsnap_kind(item) == COWSNAP_SNAPSHOT)
+		return cowsnap_parent(item);
+	if (cowsnap_kind(item) == COWSNAP_STORE)
+		return item;
+	store = item_with(item->inside, "type", "persistent");
+	return store ? store : cowsnap_inside(item);
+}
+
+static int take_store(struct live *l, const struct cowsnap_item *store)
+{
+	const struct cowsnap_item *origin = cowsnap_parent(store);
+
+	snprintf(l->origin, sizeof(l->origin), "%s", cowsnap_get(origin, "name"));
+	snprintf(l->number, sizeof(l->number), "%s", cowsnap_get(store, "number"));
+	snprintf(l->store, sizeof(l->store), "%s", cowsnap_get(store, "device"));
+	l->origin_bytes = cowsnap_number(origin, "size");
+	if (!strcmp(cowsnap_get(store, "type"), "persistent"))
+		return 0;
+	return cannot(l->origin, "its store is transient, and nothing on it says what has "
+				 "changed; cowsnap create makes persistent ones");
+}
+
+/* A file is in use by nobody; a name has no slash. */
+static bool may_be_live(const char *word, bool *is_device)
+{
+	struct stat st;
+
+	*is_device = !stat(word, &st) && S_ISBLK(st.st_mode);
+	return *is_device || (access(word, F_OK) && !strchr(word, '/'));
+}
+
+/* Of a snapshot that is not there, the origin's: whoever reads the store says what is missing. */
+static const struct cowsnap_item *find_by_name(const struct live *l, const char *word)
+{
+	const struct cowsnap_item *item = cowsnap_find(l->c, word);
+	const char *at = strrchr(word, '@');
+	char origin[256];
+
+	if (item || !at || at - word >= (long)sizeof(origin))
+		return item;
+	memcpy(origin, word, at - word);
+	origin[at - word] = '\0';
+	return cowsnap_find(l->c, origin);
+}
+
+static const struct cowsnap_item *find_in_use(const struct live *l, const char *word)
+{
+	char number[32];
+	const struct cowsnap_item *store = NULL;
+
+	if (sys_number(word, number, sizeof(number)))
+		store = store_on(l->c, number);
+	return store ? store : store_of(find_by_name(l, word));
+}
+
+int live_find(struct live *l, const char *word)
+{
+	const struct cowsnap_item *store;
+	bool is_device;
+	int r = 0;
+
+	memset(l, 0, sizeof(*l));
+	if (!may_be_live(word, &is_device))
+		return 0;
+	if (cowsnap_open(&l->c) || cowsnap_scan(l->c)) {
+		/* A device that nobody uses can be read without. */
+		if (!is_device)
+			r = say_error(l->c);
+		live_close(l);
+		return r;
+	}
+	store = find_in_use(l, word);
+	if (store)
+		return take_store(l, store);
+	live_close(l);
+	return is_device ? 0 : cannot(word, "there is no such store or origin; cowsnap list shows "
+					    "what is in use");
+}
+
+void live_close(struct live *l)
+{
+	if (l->activated[0])
+		cowsnap_deactivate(l->c, l->activated);
+	cowsnap_close(l->c);
+	memset(l, 0, sizeof(*l));
+}
+
+/* ---- asking the module ---- */
+
+static const struct cowsnap_item *find_store(const struct live *l)
+{
+	const struct cowsnap_item *origin = cowsnap_find(l->c, l->origin);
+
+	return origin ? item_with(origin->inside, "number", l->number) : NULL;
+}
+
+/* A device that messages for the store can be sent to. */
+static const char *answers(const struct cowsnap_item *store)
+{
+	const struct cowsnap_item *snap;
+	const char *device = cowsnap_get(cowsnap_parent(store), "device");
+
+	for (snap = cowsnap_inside(store); snap && !device; snap = cowsnap_next(snap))
+		device = cowsnap_get(snap, "device");
+	return device;
+}
+
+void live_commit(struct live *l)
+{
+	const struct cowsnap_item *store = find_store(l);
+	const char *device = store ? answers(store) : NULL;
+	char message[320];
+
+	if (!device)
+		return;
+	snprintf(message, sizeof(message), "commit %s", l->number);
+	map_message(l->c, strrchr(device, '/') + 1, message);
+}
+
+int live_check(struct live *l, struct diff *d, const struct diff_side *side)
+{
+	const struct cowsnap_item *store, *snap;
+	const char *state;
+	bool same;
+
+	if (cowsnap_scan(l->c))
+		return diff_fail(d, "%s", cowsnap_error(l->c));
+	store = find_store(l);
+	if (!store)
+		return diff_fail(d, "it has gone meanwhile");
+	if (side->now)
+		return 0;
+	snap = item_with_number(store->inside, "id", side->id);
+	state = snap ? cowsnap_get(snap, "state") : "gone";
+	/* LVM's have one snapshot a store, and do not say its epoch. */
+	same = snap && (!cowsnap_get(snap, "epoch") ||
+			cowsnap_number(snap, "epoch") == side->epoch);
+	if (!strcmp(state, "live") && same)
+		return 0;
+	return diff_fail(d, "snapshot %u is %s by now: what it had is lost", side->id,
+			 strcmp(state, "live") ? state : "another one");
+}
+
+/* ---- its data ---- */
+
+int live_device(struct live *l, u32 id, char path[300])
+{
+	const struct cowsnap_item *snap;
+	char name[300];
+	bool had;
+
+	snprintf(name, sizeof(name), "%s@%u", l->origin, id);
+	snap = cowsnap_find(l->c, name);
+	had = snap && cowsnap_get(snap, "device");
+	if (cowsnap_activate(l->c, name, 0))
+		return say_error(l->c);
+	if (!had)
+		strcpy(l->activated, name);
+	if (cowsnap_scan(l->c))
+		return say_error(l->c);
+	snap = cowsnap_find(l->c, name);
+	if (!snap || !cowsnap_get(snap, "device"))
+		return cannot(name, "its device has gone");
+	snprintf(path, 300, "%s", cowsnap_get(snap, "device"));
+	return 0;
+}

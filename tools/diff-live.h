@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A store that is in use: which one it is, and what the module says of its snapshots.
+ *
+ * The metadata is read from the store's device while the module writes there. That misses
+ * nothing, for these reasons:
+ *
+ *  - No write reaches home before its exception is durable in the store. So what the origin
+ *    had before the reading began is described by slots that were there by then.
+ *  - A block that is being written has a wrong checksum, and is read again.
+ *  - A slot that says that a snapshot differs stays where it is while that snapshot lives, but
+ *    for one case: it can be freed once the snapshot has a private version of that chunk, and
+ *    that one stays. So whatever is read twice is seen at least once: what both readings say
+ *    is put together.
+ *  - At the end the module itself is asked whether the snapshots are what they were. One that
+ *    has become invalid meanwhile is refused.
+ */
+#ifndef COWSNAP_TOOLS_DIFF_LIVE_H
+#define COWSNAP_TOOLS_DIFF_LIVE_H
+
+#include "diff.h"
+#include "lib/cowsnap.h"
+
+struct live {
+	struct cowsnap *c;	/* NULL: nothing was found */
+	char origin[256];	/* its name */
+	char number[32];	/* of the store's device */
+	char store[300];	/* its path */
+	u64 origin_bytes;
+	char activated[300];	/* a snapshot that got a device for us */
+};
+
+/*
+ * The store that @word means: a snapshot's or an origin's name, or a device. 0, with l->c NULL
+ * if nothing of that sort is in use, or the status to end with.
+ */
+int live_find(struct live *l, const char *word);
+/*
+ * The module notes in the store what is durable, if it can be asked to: what it has not noted,
+ * data has to be read for.
+ */
+void live_commit(struct live *l);
+/* Is the snapshot still what it was? 0, or -1 with words in d->error. */
+int live_check(struct live *l, struct diff *d, const struct diff_side *side);
+/* The device of a snapshot, which gets one if it has none. 0, or the status to end with. */
+int live_device(struct live *l, u32 id, char path[300]);
+void live_close(struct live *l);
+
+#endif
