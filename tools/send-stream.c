@@ -22,7 +22,7 @@ static int fail(struct sender *s, const char *text)
 	return -1;
 }
 
-/* Sleeps until @sent bytes are not too many for the time since the beginning. */
+/* Sleeps until what has been sent is not too much for the time since the beginning. */
 static void keep_rate(const struct sender *s)
 {
 	u64 due = s->begin + (u64)((double)s->sent / s->rate * 1000), now;
