@@ -36,7 +36,8 @@ clean:
 	$(KMAKE) clean
 	$(MAKE) -C tools clean
 
-# The cowsnap command and libcowsnap; needs libblkid-dev, libdevmapper-dev, libjson-c-dev.
+# The cowsnap command and libcowsnap; needs the libraries of libblkid-dev, libdevmapper-dev,
+# libjson-c-dev and libzstd-dev.
 tools:
 	$(MAKE) -C tools
 
