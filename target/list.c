@@ -50,8 +50,12 @@ static void emit_store(struct cow_store *store, char *result, unsigned int maxle
 	cow_store_emit_room(store, result, maxlen, &sz);
 	cow_emit_options(&store->options, result, maxlen, &sz);
 	DMEMIT("\n");
-	list_for_each_entry(snap, &store->snaps, node)
+	/* What does not fit is not wanted: dm asks for a larger buffer. */
+	list_for_each_entry(snap, &store->snaps, node) {
 		emit_snap(snap, result, maxlen, &sz);
+		if (sz >= maxlen)
+			break;
+	}
 	*size = sz;
 }
 
