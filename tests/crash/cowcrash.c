@@ -14,7 +14,7 @@
 
 #include "crash.h"
 
-#define SECONDS_A_CUT	120
+#define SECONDS_A_CUT	300
 
 struct recording run = {
 	.set = {

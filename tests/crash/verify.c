@@ -26,7 +26,7 @@
 
 #define READ_SECTORS	2048
 #define AFTER_TAG	MAX_OPS		/* of what is written after the cut */
-#define MERGE_TRIES	3000
+#define MERGE_TRIES	12000
 #define EVENTS_SHOWN	24
 
 /* What may be found in a view at the present event. */
