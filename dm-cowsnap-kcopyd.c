@@ -302,13 +302,13 @@ static void engine_wake(struct cow_engine *e)
 
 /* ---------------------------------------------------------------------- bios */
 
-/* Is it time to write the gathered copies? */
+/* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
 static bool are_gathered(struct cow_engine *e)
 {
 	unsigned int factor = e->rotates ? GATHER_FACTOR : GATHER_FACTOR_QUICK;
 
 	lockdep_assert_held(&e->queue_lock);
-	if (e->rotates && e->write_ns * 4 < e->read_ns)
+	if (e->rotates && READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns))
 		return true;
 	return e->nr_read >= e->nr_reading * factor;
 }
@@ -843,6 +843,9 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 	e->stats.page_waits++;
 	spin_lock_irq(&e->queue_lock);
 	e->nr_reading--;
+	/* Jobs that wait for this one to be read hold the pages that it waits for. */
+	if (e->nr_read && are_gathered(e))
+		e->again = true;
 	job->queued = true;
 	if (READ_ONCE(requeue_at_tail))
 		list_add_tail(&job->node, queue_of(e, job));
