@@ -55,7 +55,7 @@
 /* After so many rounds the work item ends, for those that wait for it, and is queued again. */
 #define ENGINE_ROUNDS		64U
 
-/* So many writes at a time are put in order of their places. */
+/* So many writes at a time are put in order of their places; BIO_MAX_VECS at most. */
 #define ENGINE_SORTED		64
 
 /* With a throttle, the longest slice of copying before a rest. */
@@ -413,44 +413,42 @@ static int compare_writes(const void *a, const void *b)
 	return x->bi_iter.bi_sector < y->bi_iter.bi_sector ? -1 : 1;
 }
 
-/* How many of @nr sorted bios, from the first on, can go in one; *@vecs is what they take. */
-static unsigned int batch_size(struct bio **bios, unsigned int nr, unsigned int *vecs)
+/*
+ * Only bios that are embedded in their jobs go together; each has one page. A batch that fails
+ * gives its bios back to the worker, which may be waiting for one of the pool just then.
+ */
+static bool may_share(const struct bio *bio)
 {
-	unsigned int i;
+	const struct cow_io *io = container_of(bio, struct cow_io, bio);
 
-	*vecs = bios[0]->bi_vcnt;
-	for (i = 1; i < nr; i++) {
-		if (bios[i]->bi_bdev != bios[0]->bi_bdev ||
-		    bios[i]->bi_opf != bios[0]->bi_opf ||
-		    bios[i]->bi_iter.bi_sector != bio_end_sector(bios[i - 1]) ||
-		    *vecs + bios[i]->bi_vcnt > BIO_MAX_VECS)
-			break;
-		*vecs += bios[i]->bi_vcnt;
-	}
-	return i;
+	return io == &io->job->io;
 }
 
-static void batch_add(struct bio *batch, const struct bio *bio)
+/* How many of @nr sorted bios, from the first on, can go in one? */
+static unsigned int batch_size(struct bio **bios, unsigned int nr)
 {
 	unsigned int i;
 
-	for (i = 0; i < bio->bi_vcnt; i++)
-		__bio_add_page(batch, bio->bi_io_vec[i].bv_page, bio->bi_io_vec[i].bv_len,
-			       bio->bi_io_vec[i].bv_offset);
+	for (i = 1; i < nr; i++)
+		if (!may_share(bios[i - 1]) || !may_share(bios[i]) ||
+		    bios[i]->bi_bdev != bios[0]->bi_bdev ||
+		    bios[i]->bi_opf != bios[0]->bi_opf ||
+		    bios[i]->bi_iter.bi_sector != bio_end_sector(bios[i - 1]))
+			break;
+	return i;
 }
 
 /*
  * Copies that lie next to each other in the store are written with one bio: the layers
  * below cost as much for a small bio as for a large one.
  */
-static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int nr,
-			 unsigned int vecs)
+static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int nr)
 {
 	ktime_t now = e->rotates ? ktime_get() : 0;
 	struct bio *batch;
 	unsigned int i;
 
-	batch = bio_alloc_bioset(bios[0]->bi_bdev, vecs, bios[0]->bi_opf,
+	batch = bio_alloc_bioset(bios[0]->bi_bdev, nr, bios[0]->bi_opf,
 				 GFP_NOWAIT | __GFP_NOWARN, &e->bios);
 	if (!batch)
 		return false;
@@ -459,7 +457,8 @@ static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int n
 	batch->bi_private = bios[0];
 	for (i = 0; i < nr; i++) {
 		container_of(bios[i], struct cow_io, bio)->job->begun = now;
-		batch_add(batch, bios[i]);
+		__bio_add_page(batch, bios[i]->bi_io_vec->bv_page, bios[i]->bi_io_vec->bv_len,
+			       bios[i]->bi_io_vec->bv_offset);
 		bios[i]->bi_next = i + 1 < nr ? bios[i + 1] : NULL;
 	}
 	submit_bio_noacct(batch);
@@ -468,11 +467,11 @@ static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int n
 
 static void submit_sorted(struct cow_engine *e, struct bio **bios, unsigned int nr)
 {
-	unsigned int vecs, size, i;
+	unsigned int size, i;
 
 	for (; nr; nr -= size, bios += size) {
-		size = batch_size(bios, nr, &vecs);
-		if (size > 1 && submit_batch(e, bios, size, vecs))
+		size = batch_size(bios, nr);
+		if (size > 1 && submit_batch(e, bios, size))
 			continue;
 		for (i = 0; i < size; i++)
 			submit_write(e, bios[i]);

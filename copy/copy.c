@@ -9,7 +9,6 @@
  *   PRIVATE  data first, durably; then its slots; then published
  */
 #include <linux/module.h>
-#include <linux/module.h>
 
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap-kcopyd.h"

@@ -4,13 +4,13 @@
  *
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
- * store later, many in a row, when they fill half of the buffer or have waited a second. If
- * the buffer is full, a copy is written first, as it is without a buffer. So it is if the
- * store's writes complete synchronously (RAM disks): then writing takes no longer than
- * keeping.
+ * store later, many in a row, when they fill half of the buffer or have waited a second; on
+ * a store that does not rotate, when they are 64 KiB. If the buffer is full, a copy is
+ * written first, as it is without a buffer. So it is if the store's writes complete
+ * synchronously (RAM disks): then writing takes no longer than keeping.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
- *              | half full, a second, or the chunk is needed in the store
+ *              | enough of them, a second, or the chunk is needed in the store
  *              v
  *            written --> gone from store->undo, its pages free
  *
@@ -38,7 +38,7 @@
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
 
-/* What is written at a time to a store that has not to seek. */
+/* Written at a time to a store that does not rotate. */
 #define UNDO_BATCH_SECTORS	128U
 
 static unsigned int undo_buffer = 8192;

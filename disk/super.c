@@ -18,7 +18,6 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/uuid.h>
-#include <linux/module.h>
 
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap.h"
