@@ -898,7 +898,7 @@ static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_l
 	return !entry_users(leaf, &group, i, live, &one);
 }
 
-/* A leaf without its dead entries. NULL if there are none, or no memory. */
+/* A leaf without its dead entries. NULL if there are none, ERR_PTR without memory. */
 static struct cow_leaf *leaf_without_dead(const struct cow_leaf *leaf,
 					  const struct cow_live *live, u32 up_to)
 {
@@ -911,7 +911,7 @@ static struct cow_leaf *leaf_without_dead(const struct cow_leaf *leaf,
 		return NULL;
 	fresh = leaf_alloc(nr);
 	if (!fresh)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	fresh->first = leaf->first;
 	fresh->last = leaf->last;
 	for (i = 0, nr = 0; i < leaf->nr; i++)
@@ -920,25 +920,19 @@ static struct cow_leaf *leaf_without_dead(const struct cow_leaf *leaf,
 	return fresh;
 }
 
-static u64 map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
-		       u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
-		       void *context)
+static int reclaim_leaf(struct cow_map *map, struct cow_leaf *leaf, const struct cow_live *live,
+			u32 up_to, void (*freed)(void *context, const struct cow_extent *ext),
+			void *context)
 {
-	struct cow_leaf *leaf = leaf_from(map, chunk);
-	struct cow_leaf *fresh;
+	struct cow_leaf *fresh = leaf_without_dead(leaf, live, up_to);
 	struct cow_extent ext;
-	u64 next;
 	u32 i;
 
-	if (!leaf)
-		return 0;
-	next = after_leaf(map, leaf);
-	fresh = leaf_without_dead(leaf, live, up_to);
-	if (!fresh)
-		return next;
+	if (IS_ERR_OR_NULL(fresh))
+		return PTR_ERR(fresh);
 	if (store_leaf(map, fresh->first, fresh->last, fresh)) {
 		leaf_free(fresh);
-		return next;
+		return -ENOMEM;
 	}
 	account_leaf(map, fresh);
 	for (i = 0; i < leaf->nr; i++) {
@@ -949,19 +943,26 @@ static u64 map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_
 		freed(context, &ext);
 	}
 	retire_leaf(map, leaf);
-	return next;
+	return 0;
 }
 
-u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
-		    u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
+int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
+		    u64 *chunk, void (*freed)(void *context, const struct cow_extent *ext),
 		    void *context)
 {
-	u64 next;
+	struct cow_leaf *leaf;
+	u64 next = 0;
+	int r = 0;
 
 	mutex_lock(&map->writer_lock);
-	next = map_reclaim(map, live, up_to, chunk, freed, context);
+	leaf = leaf_from(map, *chunk);
+	if (leaf) {
+		next = after_leaf(map, leaf);
+		r = reclaim_leaf(map, leaf, live, up_to, freed, context);
+	}
 	mutex_unlock(&map->writer_lock);
-	return next;
+	*chunk = next;
+	return r;
 }
 
 u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 *owned)
@@ -1045,7 +1046,7 @@ void cow_map_destroy(struct cow_map *map)
 	struct cow_leaf *leaf;
 	unsigned long index = 0;
 
-	mt_for_each(&map->leaves, leaf, index, ULONG_MAX)
+	while ((leaf = mt_find(&map->leaves, &index, ULONG_MAX)))
 		leaf_free(leaf);
 	/*
 	 * No readers are left, so the tree leaves RCU mode first: in that mode 6.1's

@@ -26,8 +26,9 @@
  * writer's copies stay sequential, however short memory is. kcopyd_requeue=tail puts such a
  * job behind the others instead, as kernels before 2.6.28 did, to compare.
  *
- * Gathering. Small copies that have been read wait for others that are being read, and are then
- * written together: their places are neighbours, and so are their slots in the tables. Where
+ * Gathering. Small copies that have been read wait for others of these that are being read, and
+ * are then written together: their places are neighbours, and so are their slots in the tables. No
+ * copy waits for another kind of job, which may read from a slower device. Where
  * nothing has to seek they wait for half of those that were being read. A rotational disk
  * that has to seek to the store and back waits until few are left. The engine recognises a
  * store on the same disk by its writes, which take as long as the reads in the same queue; on
@@ -60,6 +61,8 @@
 
 /* With a throttle, the longest slice of copying before a rest. */
 #define THROTTLE_SLICE_NS	(40 * NSEC_PER_MSEC)
+/* The longest that copies rest after a slice. */
+#define REST_MAX_NS		(10 * NSEC_PER_SEC)
 
 /*
  * Gathered copies are written once they outnumber those being read by this factor: on a
@@ -113,7 +116,7 @@ struct cow_engine {
 	struct list_head read;
 	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head written;
-	unsigned int nr_reading, nr_read;	/* jobs being read, and on these two lists */
+	unsigned int nr_reading, nr_read;	/* of patient jobs: being read, and read */
 	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
 	long nr_pages;			/* all there are, in use or not */
@@ -328,11 +331,13 @@ static void job_io_ended(struct cow_job *job)
 	spin_lock_irqsave(&e->queue_lock, flags);
 	if (job->written) {
 		list_add_tail(&job->node, &e->written);
-	} else {
-		list_add_tail(&job->node, job->patient ? &e->patient : &e->read);
+	} else if (job->patient) {
+		list_add_tail(&job->node, &e->patient);
 		e->nr_reading--;
 		e->nr_read++;
-		wake = !job->patient || are_gathered(e);
+		wake = are_gathered(e);
+	} else {
+		list_add_tail(&job->node, &e->read);
 	}
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	if (wake)
@@ -403,9 +408,10 @@ static void batch_endio(struct bio *batch)
 static int compare_writes(const void *a, const void *b)
 {
 	const struct bio *x = *(const struct bio **)a, *y = *(const struct bio **)b;
+	int order = cow_bio_cmp_device(x, y);
 
-	if (x->bi_bdev != y->bi_bdev)
-		return x->bi_bdev < y->bi_bdev ? -1 : 1;
+	if (order)
+		return order;
 	if (x->bi_opf != y->bi_opf)
 		return (__force u32)x->bi_opf < (__force u32)y->bi_opf ? -1 : 1;
 	if (x->bi_iter.bi_sector == y->bi_iter.bi_sector)
@@ -431,7 +437,7 @@ static unsigned int batch_size(struct bio **bios, unsigned int nr)
 
 	for (i = 1; i < nr; i++)
 		if (!may_share(bios[i - 1]) || !may_share(bios[i]) ||
-		    bios[i]->bi_bdev != bios[0]->bi_bdev ||
+		    cow_bio_cmp_device(bios[i], bios[0]) ||
 		    bios[i]->bi_opf != bios[0]->bi_opf ||
 		    bios[i]->bi_iter.bi_sector != bio_end_sector(bios[i - 1]))
 			break;
@@ -448,8 +454,7 @@ static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int n
 	struct bio *batch;
 	unsigned int i;
 
-	batch = bio_alloc_bioset(bios[0]->bi_bdev, nr, bios[0]->bi_opf,
-				 GFP_NOWAIT | __GFP_NOWARN, &e->bios);
+	batch = cow_bio_alloc_like(bios[0], nr, GFP_NOWAIT | __GFP_NOWARN, &e->bios);
 	if (!batch)
 		return false;
 	batch->bi_iter.bi_sector = bios[0]->bi_iter.bi_sector;
@@ -697,11 +702,12 @@ static void job_started(struct cow_engine *e)
 /*
  * At most share() percent of any stretch of time is spent copying: after each slice of copying
  * the engine rests in proportion. At the end of a slice, when only some of its jobs are left,
- * time counts in proportion to them: nr_active of nr_most.
+ * time counts in proportion to them: nr_active of nr_most. A device may have been away meanwhile,
+ * for minutes: writes wait for copies, so no rest is longer than REST_MAX_NS.
  */
 static void job_stopped(struct cow_engine *e)
 {
-	u64 busy_ns;
+	u64 busy_ns, rest_ns;
 
 	if (e->slice_share < 100)
 		note_busy(e);
@@ -709,8 +715,8 @@ static void job_stopped(struct cow_engine *e)
 	if (--e->nr_active || e->slice_share >= 100 || share(e) != e->slice_share)
 		return;
 	busy_ns = div_u64(e->busy_ns, e->nr_most);
-	e->pause_until = ktime_add_ns(e->noted, div_u64(busy_ns * (100 - e->slice_share),
-							e->slice_share));
+	rest_ns = div_u64(busy_ns * (100 - e->slice_share), e->slice_share);
+	e->pause_until = ktime_add_ns(e->noted, min_t(u64, rest_ns, REST_MAX_NS));
 	e->stats.throttled++;
 }
 
@@ -774,7 +780,7 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 		job = list_first_entry_or_null(&e->patient, struct cow_job, node);
 	if (job) {
 		list_del(&job->node);
-		e->nr_read--;
+		e->nr_read -= job->patient;
 	}
 	spin_unlock_irq(&e->queue_lock);
 	return job;
@@ -831,7 +837,7 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 	if (job) {
 		list_del(&job->node);
 		job->queued = false;
-		e->nr_reading++;
+		e->nr_reading += job->patient;
 	}
 	spin_unlock_irq(&e->queue_lock);
 	return job;
@@ -841,7 +847,7 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 {
 	e->stats.page_waits++;
 	spin_lock_irq(&e->queue_lock);
-	e->nr_reading--;
+	e->nr_reading -= job->patient;
 	/* Jobs that wait for this one to be read hold the pages that it waits for. */
 	if (e->nr_read && are_gathered(e))
 		e->again = true;
@@ -951,13 +957,12 @@ void cow_engine_need(struct cow_engine *e, struct cow_job *job)
 		engine_wake(e);
 }
 
-void cow_engine_resume(struct cow_engine *e, struct list_head *jobs, unsigned int nr)
+void cow_engine_resume(struct cow_engine *e, struct list_head *jobs)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&e->queue_lock, flags);
 	list_splice_tail_init(jobs, &e->read);
-	e->nr_read += nr;
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
 }
@@ -980,6 +985,11 @@ void cow_engine_kick(struct cow_engine *e)
 void cow_engine_kick_later(struct cow_engine *e, unsigned long delay)
 {
 	mod_delayed_work(e->wq, &e->wake_later, delay);
+}
+
+bool cow_engine_is_current(struct cow_engine *e)
+{
+	return engine_is_current(e);
 }
 
 void cow_engine_flush(struct cow_engine *e)

@@ -25,7 +25,6 @@
 #include "admin/store.h"
 #include "admin/tuning.h"
 #include "copy/pending.h"
-#include "disk/io.h"
 #include "disk/verify.h"
 #include "io/bio.h"
 #include "io/decide.h"
@@ -546,12 +545,9 @@ static int __init cowsnap_init(void)
 	r = cow_pending_init();
 	if (r)
 		goto exit_exception;
-	r = cow_meta_init();
-	if (r)
-		goto exit_pending;
 	r = cow_verify_init();
 	if (r)
-		goto exit_meta;
+		goto exit_pending;
 	r = cow_claim_register(target_types);
 	if (r)
 		goto exit_verify;
@@ -564,8 +560,6 @@ unclaim:
 	cow_claim_unregister();
 exit_verify:
 	cow_verify_exit();
-exit_meta:
-	cow_meta_exit();
 exit_pending:
 	cow_pending_exit();
 exit_exception:
@@ -579,7 +573,6 @@ static void __exit cowsnap_exit(void)
 	cow_claim_unregister();
 	cow_absent_exit();
 	cow_verify_exit();
-	cow_meta_exit();
 	cow_pending_exit();
 	cow_exception_exit();
 }

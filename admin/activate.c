@@ -19,6 +19,7 @@
 #include "admin/activate.h"
 #include "admin/merge.h"
 #include "admin/store.h"
+#include "admin/track.h"
 #include "admin/tuning.h"
 #include "disk/meta.h"
 #include "disk/places.h"
@@ -160,6 +161,7 @@ static void check_absence(struct cow_store *store)
 {
 	if (!store->meta || !cow_absent_take(store->origin, cow_meta_uuid(store->meta)))
 		return;
+	cow_trackers_lose(store, "the origin was written while the store was away");
 	cow_store_invalidate(store, COW_SNAP_INVALID,
 			     "the origin was written while the store was away");
 	flush_work(&store->fail_work);
@@ -189,6 +191,8 @@ static int store_make_ready(struct cow_store *store)
 		return r;
 	if (store->meta && !cow_store_is_formatted(store))
 		r = store->writable ? cow_super_format(store) : -EROFS;
+	if (!r)
+		cow_trackers_read(store);
 	if (!r)
 		r = cow_origin_freeze(o);
 	/* The engine keeps its pages, as many as its largest chunk needs. */
@@ -238,6 +242,7 @@ static int store_activate(struct cow_store *store)
 		return r;
 	}
 	check_absence(store);
+	cow_trackers_hook(store);
 	store_hook(store);
 	if (merge)
 		cow_merge_start(merge);

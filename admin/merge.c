@@ -28,6 +28,7 @@
 #include "dm-cowsnap.h"
 #include "admin/merge.h"
 #include "admin/stretch.h"
+#include "disk/meta.h"
 #include "disk/super.h"
 #include "io/merge.h"
 #include "origin/gate.h"
@@ -122,6 +123,11 @@ struct cow_merge *cow_merge_prepare(struct cow_snap *snap)
 	}
 	if (lacks_chunks(snap))
 		return ERR_PTR(-EUCLEAN);
+	if (cow_store_is_fenced(snap->store)) {
+		DMERR("store %pg: a commit failed, snapshot %u cannot be merged: open it again",
+		      snap->store->bdev, snap->id);
+		return ERR_PTR(-EIO);
+	}
 	m = merge_alloc(snap);
 	return m ?: ERR_PTR(-ENOMEM);
 }

@@ -93,6 +93,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	o->nr_absent = cow_absent_count(o->identity);
 	o->decide_again = cow_bio_run;
 	INIT_DELAYED_WORK(&o->decide_work, cow_origin_decide_work);
+	INIT_WORK(&o->writeback_work, cow_origin_writeback_work);
 	cow_pace_init(&o->pace);
 	/* Workqueues have rescuers: a task that is being killed cannot make these. */
 	if (origin_init_resources(o)) {

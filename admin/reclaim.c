@@ -4,8 +4,8 @@
  *
  * Only reclaim gives back the places of versions. Each deletion asks for a run
  * (cow_store_reclaim()). A place may still be used by a snapshot's own writes: writes
- * in place hold the gate, which is shut here; private pendings are waited for. A run that can
- * free nothing now is made again later, and bios that need the room wait for it.
+ * in place hold the gate, which is shut here; private pendings are waited for. A run that
+ * cannot free all of it now is made again later, and bios that need the room wait for it.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -91,7 +91,7 @@ static void reclaim_await_own(struct cow_store *store)
 	wait_event(store->idle, own_have_ended(store, turn));
 }
 
-/* Nothing was freed (@r says why): what waits for the room goes on waiting. */
+/* Not all was freed (@r says why): what waits for the room goes on waiting. */
 static void reclaim_later(struct cow_store *store, int r)
 {
 	struct cow_origin *o = store->origin;
@@ -140,14 +140,17 @@ static int reclaim_prepare(struct cow_store *store, struct cow_live **live, u32 
 	return r;
 }
 
-static void reclaim(struct cow_store *store, const struct cow_live *live, u32 up_to)
+/* What there is no memory for now does not keep the rest from being freed. */
+static int reclaim(struct cow_store *store, const struct cow_live *live, u32 up_to)
 {
 	u64 chunk = 0;
+	int r = 0;
 
 	do {
-		chunk = cow_map_reclaim(&store->map, live, up_to, chunk, give_back, store);
+		r = cow_map_reclaim(&store->map, live, up_to, &chunk, give_back, store) ?: r;
 		cond_resched();
 	} while (chunk && !READ_ONCE(store->closing));
+	return r;
 }
 
 void cow_store_reclaim_work(struct work_struct *work)
@@ -164,7 +167,7 @@ void cow_store_reclaim_work(struct work_struct *work)
 	r = reclaim_prepare(store, &live, &up_to);
 	reclaim_await_own(store);
 	if (!r)
-		reclaim(store, live, up_to);
+		r = reclaim(store, live, up_to);
 	kvfree(live);
 	cow_undo_open(store);
 	if (r)

@@ -14,6 +14,7 @@
 #include "dm-cowsnap.h"
 #include "admin/activate.h"
 #include "admin/snapshots.h"
+#include "admin/track.h"
 #include "disk/places.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
@@ -55,6 +56,8 @@ static bool snap_agrees(struct cow_snap *snap, const struct cow_snap_args *args,
 		cow_fail(error, "Snapshot %u is being merged into its origin", snap->id);
 	else if (snap->state == COW_SNAP_MERGED && !args->merge)
 		cow_fail(error, "Snapshot %u was merged into its origin: delete it", snap->id);
+	else if (snap->state == COW_SNAP_TRACKER)
+		cow_fail(error, "Snapshot %u was given up to a tracker: it has no data", snap->id);
 	else if (args->merge && snap->nr_tables && snap->state == COW_SNAP_LIVE &&
 		 !args->takes_over)
 		cow_fail(error, "Snapshot %u is in use: remove its device before it is merged",
@@ -191,6 +194,7 @@ int cow_store_delete_snap(struct cow_store *store, unsigned int id)
 	} else {
 		r = cow_super_drop_record(store, snap);
 		if (!r) {
+			cow_tracker_drop(snap);
 			snap_unlink(snap);
 			/* From here on waiting writers rely on the room. */
 			cow_store_reclaim(store);

@@ -23,6 +23,7 @@
 #include "admin/reclaim.h"
 #include "admin/snapshots.h"
 #include "admin/store.h"
+#include "admin/track.h"
 #include "copy/undo.h"
 #include "disk/commit.h"
 #include "disk/load.h"
@@ -44,6 +45,7 @@
 #include "store/space.h"
 #include "store/state.h"
 #include "store/store.h"
+#include "store/track.h"
 
 /* --------------------------------------------------------- what fits together */
 
@@ -113,6 +115,21 @@ static int check_transient(struct block_device *bdev, struct cowsnap_super *supe
 
 /* ----------------------------------------------------------------------- open */
 
+static void init_work(struct cow_store *store)
+{
+	INIT_WORK(&store->event_work, cow_store_event_work);
+	INIT_WORK(&store->fail_work, cow_super_fail_work);
+	INIT_DELAYED_WORK(&store->reclaim_work, cow_store_reclaim_work);
+	INIT_DELAYED_WORK(&store->full_work, cow_store_full_work);
+	INIT_WORK(&store->extend_work, cow_super_extend_work);
+	INIT_WORK(&store->mark_work, cow_super_mark_work);
+	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
+	INIT_WORK(&store->check_work, cow_verify_work);
+	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
+	INIT_WORK(&store->track_work, cow_track_work);
+	INIT_DELAYED_WORK(&store->track_idle_work, cow_track_idle_work);
+}
+
 static struct cow_store *store_alloc(struct cow_origin *origin, struct block_device *bdev,
 				     char persistence, unsigned int chunk_sectors)
 {
@@ -126,6 +143,9 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	INIT_LIST_HEAD(&store->waiting);
 	INIT_LIST_HEAD(&store->checks);
 	INIT_LIST_HEAD(&store->undo);
+	INIT_LIST_HEAD(&store->trackers);
+	INIT_LIST_HEAD(&store->track_waiting);
+	mutex_init(&store->track_lock);
 	xa_init(&store->ids);
 	xa_init_flags(&store->records, XA_FLAGS_ALLOC);
 	xa_init(&store->record_chunks);
@@ -146,15 +166,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
 	init_waitqueue_head(&store->idle);
-	INIT_WORK(&store->event_work, cow_store_event_work);
-	INIT_WORK(&store->fail_work, cow_super_fail_work);
-	INIT_DELAYED_WORK(&store->reclaim_work, cow_store_reclaim_work);
-	INIT_DELAYED_WORK(&store->full_work, cow_store_full_work);
-	INIT_WORK(&store->extend_work, cow_super_extend_work);
-	INIT_WORK(&store->mark_work, cow_super_mark_work);
-	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
-	INIT_WORK(&store->check_work, cow_verify_work);
-	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
+	init_work(store);
 	cow_map_init(&store->map);
 	cow_known_init(&store->known);
 	cow_space_init(&store->space, NULL, bdev_nr_sectors(bdev) >> store->chunk_shift,
@@ -191,8 +203,10 @@ static void store_free(struct cow_store *store)
 	xa_destroy(&store->records);
 	xa_destroy(&store->record_chunks);
 	cow_load_end(store);
+	kfree(store->track_block);
 	if (store->meta)
 		cow_meta_destroy(store->meta);
+	cow_verify_close(store);
 	kfree(store);
 }
 
@@ -237,7 +251,8 @@ static int open_tables(struct cow_store *store, unsigned int block_bytes, char *
 	}
 	warn_misaligned(store);
 	store->meta = cow_meta_create(store, block_bytes);
-	if (!store->meta) {
+	store->track_block = kmalloc(block_bytes, GFP_KERNEL);
+	if (!store->meta || !store->track_block || cow_verify_open(store)) {
 		*error = "Out of memory for a store";
 		return -ENOMEM;
 	}
@@ -441,18 +456,26 @@ static void stop_works(struct cow_store *store)
 static void store_close(struct cow_store *store)
 {
 	struct cow_origin *origin = store->origin;
+	bool said;
 
 	cow_merge_stop(store);
 	/* Before it is unhooked: no write may miss both. */
-	if (store->meta && !list_empty(&store->node) && rcu_access_pointer(store->live))
+	if (store->meta && !list_empty(&store->node) &&
+	    (rcu_access_pointer(store->live) || !list_empty(&store->trackers)))
 		cow_absent_add(origin, cow_meta_uuid(store->meta), false);
 	store_unhook(store);
+	cow_track_release(store);
 	wait_event(store->idle, store_is_idle(store));
 	cow_undo_close(store);
 	cow_engine_buffer(origin->engine, -(long)store->undo_reserved * (1024 >> SECTOR_SHIFT));
 	stop_works(store);
-	/* On disk the snapshots are still live: at least this module remembers better. */
+	said = cow_trackers_close(store);
+	/* One that was lost has queued it once more. */
+	cancel_work_sync(&store->event_work);
 	if (store_checkpoint(store) && store->unmarked)
+		said = false;
+	/* On disk the snapshots are still live: at least this module remembers better. */
+	if (!said)
 		cow_absent_add(origin, cow_meta_uuid(store->meta), true);
 	store_quiesce(store);
 	list_del(&store->all_node);
@@ -557,8 +580,9 @@ int cow_store_meet_origin(struct cow_store *store)
 	}
 	r = cow_load_settle(store);
 	if (r) {
-		DMERR("store %pg cannot be opened (%d): remove its tables and load them again",
-		      store->bdev, r);
+		DMERR("store %pg cannot be opened (%d): %s", store->bdev, r,
+		      r == -ENOMEM ? "resume its tables again" :
+		      "remove its tables and load them again");
 		return r;
 	}
 	store->early = false;

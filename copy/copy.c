@@ -121,8 +121,12 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 	leader->job.nr_sectors = nr_sectors;
 	leader->job.pad_sectors = pad_sectors;
 	leader->job.urgent = false;
-	/* A copy that stays in memory for now is better published at once. */
-	leader->job.patient = leader->store->meta && nr_sectors <= PATIENT_SECTORS;
+	/*
+	 * A copy that stays in memory for now is better published at once, and none waits for one
+	 * that is read from the store.
+	 */
+	leader->job.patient = leader->store->meta && nr_sectors <= PATIENT_SECTORS &&
+			      bdev != leader->store->bdev;
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
 	cow_engine_submit(leader->store->origin->engine, &leader->job);
 }

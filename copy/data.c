@@ -67,8 +67,11 @@ void cow_pending_settle_room(struct cow_pending *p)
 void cow_pending_write(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_store *store = p->store;
-	/* Writes and commits wait for this: it must not be throttled as mere writeback. */
-	blk_opf_t flags = p->kept || READ_ONCE(job->speculative) ? 0 : REQ_SYNC | REQ_IDLE;
+	/*
+	 * Writes and commits wait for this, or for what the worker does next: it must not be
+	 * throttled as mere writeback, which would put the worker to sleep.
+	 */
+	blk_opf_t flags = REQ_SYNC | REQ_IDLE;
 	u64 from = 0, to;
 
 	/* A slot without a checksum may only be written when its data is durable. */

@@ -21,6 +21,7 @@
 #include "copy/pending.h"
 #include "copy/publish.h"
 #include "copy/undo.h"
+#include "disk/meta.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
 #include "origin/reads.h"
@@ -64,7 +65,9 @@ static bool pending_may_be_dead(const struct cow_pending *p)
 
 	rcu_read_lock();
 	live = rcu_dereference(p->store->live);
-	dead = live && cow_store_copy_epoch(p->store, live) < p->epoch;
+	/* Newer than all that is live, or older: in between somebody sees it. */
+	dead = live && (cow_store_copy_epoch(p->store, live) < p->epoch ||
+			live->epoch[0] > p->epoch);
 	rcu_read_unlock();
 	return dead;
 }
@@ -101,6 +104,9 @@ static void pending_free_room(struct cow_pending *p)
 	u32 from, to;
 
 	if (!p->nr_room)
+		return;
+	/* A slot of the commit that failed may be on the disk, and name it. */
+	if (p->status && cow_store_is_fenced(p->store))
 		return;
 	/* In a transient store zeroes have given theirs back already. */
 	if (!p->store->meta && p->nr_zero)
@@ -142,6 +148,7 @@ void cow_pending_release(struct cow_pending *p)
 	blk_status_t status = p->status;
 	bool refuse = status && cow_kind_is_private(p->kind);
 	bool exact = p->unread;
+	u32 epoch = p->epoch;
 	struct cow_bio *cb, *next;
 	LIST_HEAD(parked);
 
@@ -177,7 +184,8 @@ void cow_pending_release(struct cow_pending *p)
 	list_for_each_entry_safe(cb, next, &parked, node) {
 		list_del_init(&cb->node);
 		cb->exact |= exact;
-		if (refuse && cb->snap)
+		/* Another snapshot's write has not been tried yet. */
+		if (refuse && cb->snap && cb->snap->epoch == epoch)
 			cow_bio_finish(cb, BLK_STS_IOERR);
 		else
 			cow_bio_decide_again(cb);

@@ -144,8 +144,7 @@ static void undo_drain(struct cow_store *store)
 	lockdep_assert_held(&store->origin->state_lock);
 	if (list_empty(&store->undo))
 		return;
-	cow_engine_resume(store->origin->engine, &store->undo, store->nr_in_undo);
-	store->nr_in_undo = 0;
+	cow_engine_resume(store->origin->engine, &store->undo);
 	store->sectors_in_undo = 0;
 }
 
@@ -167,7 +166,6 @@ void cow_undo_add(struct cow_pending *p)
 	lockdep_assert_held(&store->origin->state_lock);
 	p->job.ops = &undo_ops;
 	list_add_tail(&p->job.node, &store->undo);
-	store->nr_in_undo++;
 	store->sectors_in_undo += kept_sectors(&p->job);
 	if (undo_is_due(store) || store->undo_closed)
 		undo_drain(store);
@@ -250,7 +248,6 @@ void cow_undo_close(struct cow_store *store)
 	store->undo_closed++;
 	while ((p = list_first_entry_or_null(&store->undo, struct cow_pending, job.node))) {
 		list_del(&p->job.node);
-		store->nr_in_undo--;
 		store->sectors_in_undo -= kept_sectors(&p->job);
 		cow_pending_forget_kept(p);
 		cow_undo_drop(p);

@@ -212,8 +212,13 @@ static void commit_start(struct cow_meta *meta)
 		return;
 	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE)
 		return;
-	meta->status = BLK_STS_OK;
+	meta->status = meta->failed ? BLK_STS_IOERR : BLK_STS_OK;
 	atomic_set(&meta->ios, 1);
+	/* Nothing follows a commit that failed. cow_meta_collect() tells its members. */
+	if (meta->status) {
+		commit_put(meta);
+		return;
+	}
 	mutex_lock(&meta->blocks_lock);
 	meta->sequence++;
 	nr = commit_gather(meta, blocks);
@@ -231,7 +236,7 @@ static void commit_flush(struct cow_meta *meta)
 
 	atomic_set(&meta->ios, 1);
 	WRITE_ONCE(meta->phase, META_FLUSHING);
-	bio = commit_bio(meta, 0, REQ_OP_WRITE | REQ_PREFLUSH, 0);
+	bio = commit_bio(meta, 0, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC | REQ_IDLE, 0);
 	submit_bio_noacct(bio);
 	commit_put(meta);
 }

@@ -55,6 +55,42 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 	return r;
 }
 
+/* The first slots of the run that are in one block. Returns how many, or a negative errno. */
+static int write_in_block(struct cow_meta *meta, u64 place, u32 nr,
+			  enum cowsnap_slot_kind kind, u64 index, u32 series)
+{
+	struct cow_block *b;
+	u32 first, i;
+	int r = cow_slot_find(meta, place, false, &b, &first);
+
+	if (r)
+		return r;
+	nr = min(nr, cowsnap_block_slots(&meta->geometry, b->number) - first);
+	cow_block_dirty(meta, b);
+	for (i = 0; i < nr; i++)
+		cowsnap_slot_set(cow_block_slot(b, first + i), index + i, series, kind, 0);
+	r = block_write_now(meta, b, b->data);
+	return r ? -EIO : nr;
+}
+
+int cow_meta_write_slots(struct cow_meta *meta, u64 place, u32 nr,
+			 enum cowsnap_slot_kind kind, u64 index, u32 series)
+{
+	int r = 0;
+
+	mutex_lock(&meta->blocks_lock);
+	while (nr && r >= 0) {
+		r = write_in_block(meta, place, nr, kind, index, series);
+		if (r > 0) {
+			place += r;
+			index += r;
+			nr -= r;
+		}
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return min(r, 0);
+}
+
 /* Write @b with the numbers that it has, and with its slots as fresh as they are. */
 static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
 {

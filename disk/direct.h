@@ -15,6 +15,14 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 			u64 chunk);
 
 /*
+ * The same for @nr chunks from @place on, which hold the pieces of series @series from @index
+ * on; each table block is written once. On failure some may have their slots: nothing speaks
+ * of the series then.
+ */
+int cow_meta_write_slots(struct cow_meta *meta, u64 place, u32 nr,
+			 enum cowsnap_slot_kind kind, u64 index, u32 series);
+
+/*
  * With the metadata acquired: write both superblocks, one after the other. 0 if at least one
  * of them is durable; else the disk may have either, and later commits write the
  * old one. Changes the scratch. May sleep.

@@ -1,54 +1,62 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * dm-cowsnap: metadata is read and written, and waited for
+ *
+ * Nothing here may come from a pool that stores share: the device of a store can be a snapshot
+ * in another store, whose metadata is read while this bio is waited for. So the bio is on the
+ * stack, with room for a few pages if there is no memory for more.
  */
 #include <linux/module.h>
+#include <linux/slab.h>
 
 #include "disk/io.h"
 
-/* For all stores. Filesystems above may wait for these bios, so fs_bio_set will not do. */
-static struct bio_set meta_bios;
-
-/* Each caller has one bio at a time, so a small reserve is enough. */
-#define META_BIOS	4
+/* Pages of a bio without further memory: enough for a table block wherever it begins. */
+#define META_VECS	4U
 
 static struct page *buffer_page(void *at)
 {
 	return is_vmalloc_addr(at) ? vmalloc_to_page(at) : virt_to_page(at);
 }
 
+/* As much as fits into @bio. Returns how many bytes. */
+static size_t add_buffer(struct bio *bio, void *buffer, size_t bytes)
+{
+	size_t done = 0;
+
+	while (done < bytes) {
+		unsigned int offset = offset_in_page(buffer + done);
+		unsigned int part = min_t(size_t, bytes - done, PAGE_SIZE - offset);
+
+		if (bio_add_page(bio, buffer_page(buffer + done), part, offset) != part)
+			break;
+		done += part;
+	}
+	return done;
+}
+
 int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
 		size_t bytes)
 {
+	unsigned int nr = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
+	struct bio_vec few[META_VECS], *many = NULL;
+	struct bio bio;
 	int r = 0;
 
+	if (nr > META_VECS)
+		many = kmalloc_array(nr, sizeof(*many), GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
 	while (bytes && !r) {
-		unsigned int vecs = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
-		struct bio *bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &meta_bios);
+		size_t part;
 
-		bio->bi_iter.bi_sector = sector;
-		while (bytes) {
-			unsigned int offset = offset_in_page(buffer);
-			unsigned int part = min_t(size_t, bytes, PAGE_SIZE - offset);
-
-			if (bio_add_page(bio, buffer_page(buffer), part, offset) != part)
-				break;
-			buffer += part;
-			bytes -= part;
-			sector += part >> SECTOR_SHIFT;
-		}
-		r = submit_bio_wait(bio);
-		bio_put(bio);
+		bio_init(&bio, bdev, many ?: few, many ? nr : META_VECS, opf);
+		bio.bi_iter.bi_sector = sector;
+		part = add_buffer(&bio, buffer, bytes);
+		buffer += part;
+		bytes -= part;
+		sector += part >> SECTOR_SHIFT;
+		r = submit_bio_wait(&bio);
+		bio_uninit(&bio);
 	}
+	kfree(many);
 	return r;
-}
-
-int cow_meta_init(void)
-{
-	return bioset_init(&meta_bios, META_BIOS, 0, BIOSET_NEED_BVECS);
-}
-
-void cow_meta_exit(void)
-{
-	bioset_exit(&meta_bios);
 }

@@ -5,13 +5,11 @@
 
 #include <linux/blkdev.h>
 
-int cow_meta_init(void);
-void cow_meta_exit(void);
+#include "dm-cowsnap-compat.h"
 
 /*
  * Read or write @bytes of kmalloc or vmalloc memory, and wait. Returns 0 or a negative
- * errno of the device: it never fails for want of memory. May sleep, but needs no memory
- * beyond the module's own reserve.
+ * errno of the device: it never fails for want of memory, and needs none. May sleep.
  */
 int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
 		size_t bytes);

@@ -45,6 +45,7 @@
 #include "disk/meta.h"
 #include "disk/records.h"
 #include "disk/super.h"
+#include "disk/track.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
 #include "store/error.h"
@@ -53,6 +54,7 @@
 #include "store/space.h"
 #include "store/state.h"
 #include "store/store.h"
+#include "store/track.h"
 
 /* The room for slots in doubt, at first. */
 #define SUSPECTS_MIN	1024U
@@ -62,6 +64,13 @@ struct cow_suspect {
 	struct cow_extent ext;		/* one chunk */
 	u64 sequence;			/* of its block */
 	u32 crc;
+};
+
+/* A chunk of the store with blocks of a tracker. */
+struct cow_piece_slot {
+	u64 index;
+	u64 place;
+	u32 series;
 };
 
 struct cow_loader {
@@ -76,7 +85,11 @@ struct cow_loader {
 	struct cow_extent run;		/* what has not gone into the map yet */
 	struct cow_suspect *suspects;	/* by place */
 	size_t nr_suspects, max_suspects;
+	size_t nr_judged;
 	u32 nr_dropped, nr_bad;
+	bool judged;			/* all of them: only slots to drop are left */
+	struct cow_piece_slot *pieces;
+	size_t nr_pieces, max_pieces;
 	struct xarray lost_records;	/* numbers of blocks of records */
 	bool failed;			/* it could not be settled */
 	u8 *buffer;			/* tables, or a chunk */
@@ -84,11 +97,13 @@ struct cow_loader {
 
 /* ------------------------------------------------------------------- into the map */
 
+/* Without memory the rest of the run stays, to be tried again. */
 static int flush_run(struct cow_loader *l)
 {
 	int r = l->run.nr ? cow_map_insert(&l->store->map, &l->run, 0) : 0;
 
-	l->run.nr = 0;
+	if (!r)
+		l->run.nr = 0;
 	return r;
 }
 
@@ -104,7 +119,8 @@ static int add_extent(struct cow_loader *l, const struct cow_extent *ext)
 		return 0;
 	}
 	r = flush_run(l);
-	*run = *ext;
+	if (!r)
+		*run = *ext;
 	return r;
 }
 
@@ -116,11 +132,13 @@ static int believe_durable(struct cow_loader *l)
 	size_t i, kept = 0;
 	int r = 0;
 
-	for (i = 0; i < l->nr_suspects && !r; i++) {
-		if (l->suspects[i].sequence > l->durable)
-			l->suspects[kept++] = l->suspects[i];
-		else
+	for (i = 0; i < l->nr_suspects; i++) {
+		if (!r && l->suspects[i].sequence <= l->durable) {
 			r = add_extent(l, &l->suspects[i].ext);
+			if (!r)
+				continue;
+		}
+		l->suspects[kept++] = l->suspects[i];
 	}
 	l->nr_suspects = kept;
 	return r;
@@ -191,6 +209,9 @@ static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *ra
 		return true;
 	if (place >= l->store->space.nr_chunks || raw->kind >= COWSNAP_SLOT_KINDS)
 		return false;
+	if (raw->kind == COWSNAP_SLOT_TRACK)
+		return raw->epoch && raw->epoch <= COW_EPOCH_MAX &&
+		       raw->chunk < COWSNAP_TRACK_PIECES_MAX;
 	if (raw->kind == COWSNAP_SLOT_RECORDS)
 		return raw->chunk * cowsnap_block_records(l->geometry) *
 			       l->geometry->chunk_blocks <
@@ -219,6 +240,28 @@ static bool block_makes_sense(struct cow_loader *l, const struct cowsnap_slot *s
 	return true;
 }
 
+/* Whose it is will be known when the records have been read. */
+static int load_piece(struct cow_loader *l, const struct cow_raw_slot *raw, u64 place)
+{
+	size_t max = max_t(size_t, SUSPECTS_MIN, 2 * l->max_pieces);
+	struct cow_piece_slot *more;
+
+	if (l->nr_pieces == l->max_pieces) {
+		more = kvmalloc_array(max, sizeof(*more), GFP_KERNEL);
+		if (!more)
+			return -ENOMEM;
+		if (l->nr_pieces)
+			memcpy(more, l->pieces, l->nr_pieces * sizeof(*more));
+		kvfree(l->pieces);
+		l->pieces = more;
+		l->max_pieces = max;
+	}
+	l->pieces[l->nr_pieces++] = (struct cow_piece_slot){
+		.index = raw->chunk, .place = place, .series = raw->epoch,
+	};
+	return 0;
+}
+
 static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 place,
 		     u64 sequence)
 {
@@ -235,12 +278,14 @@ static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 
 	if (raw.kind == COWSNAP_SLOT_RECORDS)
 		return xa_err(xa_store(&l->store->record_chunks, raw.chunk,
 				       xa_mk_value(place + 1), GFP_KERNEL));
+	l->epoch = max(l->epoch, raw.epoch);
+	if (raw.kind == COWSNAP_SLOT_TRACK)
+		return load_piece(l, &raw, place);
 	ext.chunk = raw.chunk;
 	ext.nr = 1;
 	ext.place = place;
 	ext.epoch = raw.epoch;
 	ext.kind = slot_kinds[raw.kind];
-	l->epoch = max(l->epoch, raw.epoch);
 	if (!raw.fresh || ext.kind != COW_COPIED || sequence <= l->durable)
 		return add_extent(l, &ext);
 	return add_suspect(l, &ext, sequence, cowsnap_slot_crc(slot));
@@ -398,28 +443,38 @@ static enum cow_verdict judge(struct cow_loader *l, const struct cow_suspect *s)
 	return COW_DAMAGED;
 }
 
-/* Slots to be dropped remain on the list. */
+static int judge_one(struct cow_loader *l, const struct cow_suspect *s)
+{
+	enum cow_verdict verdict = judge(l, s);
+	int r;
+
+	if (verdict == COW_UNFINISHED) {
+		l->suspects[l->nr_dropped++] = *s;
+		return 0;
+	}
+	r = add_extent(l, &s->ext);
+	if (!r && verdict == COW_DAMAGED)
+		l->nr_bad++;
+	return r;
+}
+
+/*
+ * Slots to be dropped move to the front of the list. Called again after a failure, this goes on
+ * with the first that has not been judged.
+ */
 static int judge_suspects(struct cow_loader *l)
 {
-	size_t i;
-	int r = believe_durable(l);
+	int r = l->nr_judged ? 0 : believe_durable(l);
 
 	/* Data that is believed because it can be read has to be durable. */
 	if (!r && l->nr_suspects && l->store->writable)
 		r = blkdev_issue_flush(l->store->bdev);
-	for (i = 0; i < l->nr_suspects && !r; i++) {
-		struct cow_suspect *s = &l->suspects[i];
-		enum cow_verdict verdict = judge(l, s);
-
-		if (verdict == COW_UNFINISHED)
-			l->suspects[l->nr_dropped++] = *s;
-		else
-			r = add_extent(l, &s->ext);
-		if (verdict == COW_DAMAGED)
-			l->nr_bad++;
+	while (!r && l->nr_judged < l->nr_suspects) {
+		r = judge_one(l, &l->suspects[l->nr_judged]);
+		if (!r)
+			l->nr_judged++;
 		cond_resched();
 	}
-	l->nr_suspects = l->nr_dropped;
 	return r ?: flush_run(l);
 }
 
@@ -475,19 +530,30 @@ static int forget_lost_records(struct cow_loader *l)
 
 static int forget_the_dead(struct cow_store *store);
 
-static int settle(struct cow_loader *l)
+static void drop_suspects(struct cow_loader *l)
 {
 	struct cow_store *store = l->store;
 	size_t i;
-	int r = judge_suspects(l);
 
-	if (r)
-		return r;
-	report_suspects(l);
 	spin_lock(&store->origin->state_lock);
 	for (i = 0; i < l->nr_dropped; i++)
 		cow_space_free(&store->space, l->suspects[i].ext.place, 1);
 	spin_unlock(&store->origin->state_lock);
+}
+
+/* Called again if there was no memory: what has been done is done once. */
+static int settle(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	int r = l->judged ? 0 : judge_suspects(l);
+
+	if (r)
+		return r;
+	if (!l->judged) {
+		report_suspects(l);
+		drop_suspects(l);
+	}
+	l->judged = true;
 	if (store->writable)
 		r = free_slots(l) ?: forget_lost_records(l);
 	if (!r)
@@ -502,6 +568,7 @@ static void loader_free(struct cow_loader *l)
 {
 	xa_destroy(&l->lost_records);
 	kvfree(l->suspects);
+	kvfree(l->pieces);
 	kvfree(l->buffer);
 	kfree(l);
 }
@@ -520,7 +587,7 @@ int cow_load_settle(struct cow_store *store)
 	noio = memalloc_noio_save();
 	r = settle(l);
 	memalloc_noio_restore(noio);
-	l->failed = r;
+	l->failed = r && r != -ENOMEM;
 	if (!r)
 		cow_load_end(store);
 	return r;
@@ -601,6 +668,38 @@ static int load_snapshots(struct cow_loader *l, const struct cowsnap_super *supe
 	return r;
 }
 
+/* Trackers, and where their blocks are. Pieces that are nobody's are free. */
+static int load_trackers(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	unsigned int nr = 0;
+	struct cow_snap *snap;
+	size_t i;
+
+	list_for_each_entry(snap, &store->snaps, node) {
+		if (snap->state != COW_SNAP_TRACKER)
+			continue;
+		if (nr++ == COWSNAP_MAX_TRACKERS) {
+			DMERR("store %pg: more than %u trackers: run cowsnap repair",
+			      store->bdev, COWSNAP_MAX_TRACKERS);
+			return -EUCLEAN;
+		}
+		snap->tracker = cow_tracker_alloc(snap, l->geometry, snap->series);
+		if (!snap->tracker)
+			return -ENOMEM;
+	}
+	for (i = 0; i < l->nr_pieces; i++) {
+		const struct cow_piece_slot *p = &l->pieces[i];
+
+		if (cow_track_found(store, p->series, p->index, p->place))
+			continue;
+		spin_lock(&store->origin->state_lock);
+		cow_space_free(&store->space, p->place, 1);
+		spin_unlock(&store->origin->state_lock);
+	}
+	return 0;
+}
+
 static void dead_is_free(void *context, const struct cow_extent *ext)
 {
 	struct cow_store *store = context;
@@ -622,12 +721,11 @@ static int forget_the_dead(struct cow_store *store)
 		return -ENOMEM;
 	}
 	do {
-		chunk = cow_map_reclaim(&store->map, live, U32_MAX, chunk, dead_is_free,
-					store);
+		r = cow_map_reclaim(&store->map, live, U32_MAX, &chunk, dead_is_free, store) ?: r;
 		cond_resched();
 	} while (chunk);
 	kvfree(live);
-	return 0;
+	return r;
 }
 
 /* ------------------------------------------------------------------------- the whole */
@@ -673,6 +771,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->damage_epoch = min_t(u64, le64_to_cpu(super->damage_epoch), COW_EPOCH_MAX);
 	store->damaged_blocks = le32_to_cpu(super->damaged_blocks);
 	store->damage_mark = le32_to_cpu(super->damage_mark);
+	store->has_tracked = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_TRACK;
 	store->invalid_epoch = min_t(u64, le64_to_cpu(super->invalid_epoch), COW_EPOCH_MAX);
 	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?
 			       COW_SNAP_OVERFLOWED : COW_SNAP_INVALID;
@@ -712,6 +811,11 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	r = load_snapshots(l, super, error);
 	if (r)
 		return r;
+	r = load_trackers(l);
+	if (r) {
+		*error = "Out of memory for a tracker";
+		return r;
+	}
 	note_damage(l);
 	/* Until all is settled the superblock must not name later commits durable. */
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);

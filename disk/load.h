@@ -16,8 +16,9 @@ int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **
 
 /*
  * Settle the slots in doubt, now that the origin can be read, and note that in the superblock.
- * Returns 0 (also if there was nothing to do) or a negative errno; then the store cannot be
- * used until it is opened again. May sleep. The store is not in use yet.
+ * Returns 0 (also if there was nothing to do) or a negative errno. After -ENOMEM it may be called
+ * again, and goes on; after another the store cannot be used until it is opened again. May
+ * sleep. The store is not in use yet.
  */
 int cow_load_settle(struct cow_store *store);
 

@@ -27,6 +27,11 @@ bool cow_meta_is_fenced(const struct cow_meta *meta)
 	return READ_ONCE(meta->failed);
 }
 
+bool cow_store_is_fenced(const struct cow_store *store)
+{
+	return store->meta && cow_meta_is_fenced(store->meta);
+}
+
 const struct cowsnap_geometry *cow_meta_geometry(const struct cow_meta *meta)
 {
 	return &meta->geometry;

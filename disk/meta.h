@@ -36,5 +36,7 @@ void *cow_meta_scratch(struct cow_meta *meta);
 /* Commit nothing more. Any context. */
 void cow_meta_fence(struct cow_meta *meta);
 bool cow_meta_is_fenced(const struct cow_meta *meta);
+/* The same of a store, which may be transient. Any context. */
+bool cow_store_is_fenced(const struct cow_store *store);
 
 #endif

@@ -27,6 +27,7 @@ static const u8 record_states[] = {
 	[COW_SNAP_LIVE] = COWSNAP_RECORD_LIVE,
 	[COW_SNAP_MERGING] = COWSNAP_RECORD_MERGING,
 	[COW_SNAP_MERGED] = COWSNAP_RECORD_MERGED,
+	[COW_SNAP_TRACKER] = COWSNAP_RECORD_TRACKER,
 	[COW_SNAP_OVERFLOWED] = COWSNAP_RECORD_OVERFLOWED,
 	[COW_SNAP_DROPPED] = COWSNAP_RECORD_DROPPED,
 	[COW_SNAP_INVALID] = COWSNAP_RECORD_INVALID,
@@ -44,6 +45,7 @@ static const enum cow_snap_state snap_states[] = {
 	[COWSNAP_RECORD_DROPPED] = COW_SNAP_DROPPED,
 	[COWSNAP_RECORD_MERGING] = COW_SNAP_MERGING,
 	[COWSNAP_RECORD_MERGED] = COW_SNAP_MERGED,
+	[COWSNAP_RECORD_TRACKER] = COW_SNAP_TRACKER,
 };
 
 /* --------------------------------------------------------------- what is said */
@@ -56,6 +58,7 @@ void cow_change_take_snap(struct cow_change *c, struct cow_snap *snap)
 	c->epoch = snap->epoch;
 	c->nr_sectors = snap->nr_sectors;
 	c->time = snap->time;
+	c->series = snap->series;
 	c->was = c->state;
 }
 
@@ -86,7 +89,8 @@ void cow_record_fill(const struct cow_change *c, unsigned int number,
 		return;
 	record->id = cpu_to_le16(snap->id);
 	record->state = record_states[state_to_write(c->store, c->state)];
-	record->flags = cpu_to_le32(c->mark ? COWSNAP_RECORD_WRITTEN : 0);
+	record->flags = cpu_to_le32((c->mark ? COWSNAP_RECORD_WRITTEN : 0) |
+				    c->series << COWSNAP_RECORD_SERIES_SHIFT);
 	record->epoch = cpu_to_le64(c->epoch);
 	record->sectors = cpu_to_le64(c->nr_sectors);
 	record->time = cpu_to_le64(c->time);
@@ -203,6 +207,7 @@ int cow_super_add_snap(struct cow_store *store, unsigned int number,
 	snap->time = le64_to_cpu(record->time);
 	if (le32_to_cpu(record->flags) & COWSNAP_RECORD_WRITTEN)
 		snap->mark = COW_MARK_WRITTEN;
+	snap->series = cowsnap_record_series(record);
 	snap->record = number;
 	store->epoch = max_t(u32, store->epoch, epoch);
 	r = xa_err(xa_store(&store->records, number, snap, GFP_KERNEL));

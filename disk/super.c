@@ -45,6 +45,7 @@ void cow_change_fill(struct cow_change *c, struct cow_store *store, struct cow_s
 	c->blocks = store->space.blocks;
 	c->options = store->options;
 	c->invalid_epoch = store->invalid_epoch;
+	c->has_tracked = store->has_tracked;
 	if (snap)
 		cow_change_take_snap(c, snap);
 }
@@ -79,6 +80,8 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 		super->invalid_epoch = cpu_to_le64(c->invalid_epoch);
 		super->invalid_state = cow_record_state(store->invalid_state);
 	}
+	if (c->has_tracked)
+		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_TRACK);
 	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
 		cow_record_fill(c, i, &super->record[i]);
 }
@@ -161,7 +164,7 @@ static bool facts_change(const struct cow_change *c)
 	return c->merging != store->merging || c->merge_chunk != store->merge_chunk ||
 	       c->blocks != store->space.blocks ||
 	       c->origin_sectors != store->origin_sectors ||
-	       c->invalid_epoch != store->invalid_epoch;
+	       c->invalid_epoch != store->invalid_epoch || c->has_tracked != store->has_tracked;
 }
 
 static bool super_changes(const struct cow_change *c)
@@ -236,12 +239,14 @@ static void change_apply(const struct cow_change *c)
 		snap->epoch = c->epoch;
 		snap->nr_sectors = c->nr_sectors;
 		snap->time = c->time;
+		snap->series = c->series;
 	}
 	store->merging = c->merging;
 	WRITE_ONCE(store->merge_chunk, c->merge_chunk);
 	store->origin_sectors = max(store->origin_sectors, c->origin_sectors);
 	WRITE_ONCE(store->space.blocks, c->blocks);
 	store->invalid_epoch = c->invalid_epoch;
+	store->has_tracked = c->has_tracked;
 	undo_buffer = store->options.undo_buffer;
 	store->options = c->options;
 	store->options.undo_buffer = undo_buffer;
@@ -263,6 +268,19 @@ static bool change_is_refused(const struct cow_change *c)
 		return false;
 	DMERR_LIMIT("store %pg is read-only: make it writable and load its tables again",
 		    c->store->bdev);
+	return true;
+}
+
+/*
+ * A snapshot can become invalid after the caller has looked at it. From then on writes go home
+ * without a copy for it.
+ */
+static bool change_comes_late(const struct cow_change *c)
+{
+	if (!c->snap || c->state == c->was || c->was == COW_SNAP_LIVE ||
+	    (c->state != COW_SNAP_MERGING && c->state != COW_SNAP_TRACKER))
+		return false;
+	DMERR_LIMIT("store %pg: snapshot %u is not live any more", c->store->bdev, c->snap->id);
 	return true;
 }
 
@@ -289,6 +307,8 @@ int cow_change_make(const struct cow_change *c)
 
 	if (change_is_refused(c))
 		return -EROFS;
+	if (change_comes_late(c))
+		return -EIO;
 	if (change_is_written(c)) {
 		r = super_put_right(c->store);
 		if (r)

@@ -26,15 +26,18 @@ struct cow_store;
  * go on. Memory follows only when the disk has it:
  *
  *   0      the disk has the new values, and then memory got them: snap->state (through
- *          cow_snap_set_state()), ->mark, ->epoch, ->nr_sectors, ->time, store->merging,
- *          ->merge_chunk, ->origin_sectors, ->options, ->space.blocks. The caller sets
- *          none of these.
+ *          cow_snap_set_state()), ->mark, ->epoch, ->nr_sectors, ->time, ->series,
+ *          store->merging, ->merge_chunk, ->origin_sectors, ->options, ->space.blocks,
+ *          ->has_tracked. The caller sets none of these.
  *   -errno memory has the old values, and they have been written once more over what may
  *          have got to the disk. If that failed as well, it is unknown what the disk has.
  *          Then the store is fenced: its live snapshots become invalid, and it commits
  *          nothing more until it is opened again. If the old and the new values are equally
  *          true until the caller goes on, it sets ->either: the store is not fenced, and
  *          the caller tries again, or accepts either.
+ *
+ * Only a live snapshot can become merging or a tracker. If it is not live any more, nothing is
+ * written and -EIO is returned, whatever the caller has seen before.
  *
  * A superblock counts as written when one of its two copies is: the other one has a lower
  * sequence. A record beyond the first COWSNAP_SUPER_RECORDS stands in a block of its own,
@@ -56,6 +59,7 @@ struct cow_change {
 	u32 epoch;
 	sector_t nr_sectors;
 	u64 time;
+	u32 series;
 	bool drop;			/* it becomes free */
 	/* The superblock. */
 	struct cow_snap *merging;
@@ -64,6 +68,7 @@ struct cow_change {
 	u32 blocks;
 	struct cow_options options;
 	u32 invalid_epoch;
+	bool has_tracked;
 
 	bool either;			/* see above */
 	enum cow_snap_state was;	/* ->state as memory had it; not the caller's */

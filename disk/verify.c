@@ -30,7 +30,8 @@
 /* Parts of chunks larger than this are not verified. */
 #define VERIFY_MAX_SECTORS	128U
 
-#define CHECK_RESERVE		16
+/* One would do: the next comes when that is done. */
+#define CHECK_RESERVE		4
 
 /* A chunk that is read into pages of the engine, for all of a bio. */
 struct cow_check {
@@ -43,7 +44,6 @@ struct cow_check {
 };
 
 static struct kmem_cache *check_cache;
-static mempool_t check_pool;
 
 static void report_bad(struct cow_store *store, const struct cow_version *v)
 {
@@ -126,7 +126,7 @@ static void check_done(struct cow_job *job)
 	struct cow_bio *cb = c->cb;
 	blk_status_t status = c->status;
 
-	mempool_free(c, &check_pool);
+	mempool_free(c, &c->store->check_pool);
 	cow_bio_finish(cb, status);
 }
 
@@ -139,7 +139,7 @@ static const struct cow_job_ops check_ops = {
 static bool read_chunk(struct cow_bio *cb, struct cow_store *store, const struct cow_version *v,
 		       unsigned int offset_sectors, const struct cow_job_ops *ops, gfp_t gfp)
 {
-	struct cow_check *c = mempool_alloc(&check_pool, gfp);
+	struct cow_check *c = mempool_alloc(&store->check_pool, gfp);
 
 	if (!c)
 		return false;
@@ -245,7 +245,7 @@ static void again_done(struct cow_job *job)
 	struct cow_bio *cb = c->cb;
 	blk_status_t status = c->status;
 
-	mempool_free(c, &check_pool);
+	mempool_free(c, &store->check_pool);
 	if (status) {
 		cow_bio_finish(cb, status);
 		return;
@@ -310,21 +310,27 @@ void cow_verify_work(struct work_struct *work)
 
 /* -------------------------------------------------------------- set up, down */
 
+/*
+ * Each store has a reserve of its own: its device can be a snapshot in another store, where
+ * what is read for a check is checked as well.
+ */
+int cow_verify_open(struct cow_store *store)
+{
+	return mempool_init_slab_pool(&store->check_pool, CHECK_RESERVE, check_cache);
+}
+
+void cow_verify_close(struct cow_store *store)
+{
+	mempool_exit(&store->check_pool);
+}
+
 int cow_verify_init(void)
 {
-	int r;
-
 	check_cache = KMEM_CACHE(cow_check, 0);
-	if (!check_cache)
-		return -ENOMEM;
-	r = mempool_init_slab_pool(&check_pool, CHECK_RESERVE, check_cache);
-	if (r)
-		kmem_cache_destroy(check_cache);
-	return r;
+	return check_cache ? 0 : -ENOMEM;
 }
 
 void cow_verify_exit(void)
 {
-	mempool_exit(&check_pool);
 	kmem_cache_destroy(check_cache);
 }

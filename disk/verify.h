@@ -13,6 +13,10 @@ struct cow_version;
 int cow_verify_init(void);
 void cow_verify_exit(void);
 
+/* What @store needs to verify. May sleep; 0 or -ENOMEM. Without it closing does nothing. */
+int cow_verify_open(struct cow_store *store);
+void cow_verify_close(struct cow_store *store);
+
 /*
  * @bio reads copied chunks and is about to be sent to the store. Returns how many of its
  * sectors, from its start, are whole chunks, or part of one.

@@ -3,26 +3,37 @@
  * dm-cowsnap: the differences between kernels, so that no other file knows them.
  *
  * The code reads as if for the newest kernel; what older ones lack is made up
- * here. Kbuild asks the headers, not the version, since distributions backport.
+ * here and in old/. Kbuild asks the headers, not the version, since distributions
+ * backport: each piece stands alone.
  */
 #ifndef DM_COWSNAP_COMPAT_H
 #define DM_COWSNAP_COMPAT_H
 
+#include <linux/bio.h>
 #include <linux/blkdev.h>
+#include <linux/device-mapper.h>
+#include <linux/lockdep.h>
 
-/* Since 6.5 devices are opened with blk_mode_t instead of fmode_t. */
-#ifndef COWSNAP_HAS_BLK_MODE
-#define blk_mode_t	fmode_t
-#define BLK_OPEN_READ	FMODE_READ
-#define BLK_OPEN_WRITE	FMODE_WRITE
+#include "old/bdev.h"
+#include "old/bio.h"
+#include "old/dm.h"
+
+#ifdef COWSNAP_HAS_MAPLE_TREE
+#include <linux/maple_tree.h>
+#else
+#include "old/maple_tree.h"
 #endif
 
-/* What later ones ask the other way round. */
-#ifndef COWSNAP_HAS_BDEV_ROT
-static inline bool bdev_rot(struct block_device *bdev)
-{
-	return !bdev_nonrot(bdev);
-}
+/* Since 5.15; before, the compiler's own was used. */
+#ifdef COWSNAP_HAS_STDARG
+#include <linux/stdarg.h>
+#else
+#include <stdarg.h>
+#endif
+
+/* Since 5.12. Who runs an older kernel does not look for mistakes of ours with it. */
+#ifndef lockdep_assert
+#define lockdep_assert(cond)	do { } while (0)
 #endif
 
 #endif

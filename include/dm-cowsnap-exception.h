@@ -3,7 +3,6 @@
 #ifndef DM_COWSNAP_EXCEPTION_H
 #define DM_COWSNAP_EXCEPTION_H
 
-#include <linux/maple_tree.h>
 #include <linux/mutex.h>
 
 #include "dm-cowsnap.h"
@@ -124,19 +123,20 @@ void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
 int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over);
 
 /*
- * Take versions that no epoch of @live sees out of the leaf at @chunk, and call @freed for each
+ * Take versions that no epoch of @live sees out of the leaf at *@chunk, and call @freed for each
  * run. Versions with epochs above @up_to are left alone, since they are newer than @live.
- * Returns the chunk after the leaf, 0 after the last one. Without memory the leaf stays as it
- * is.
+ * *@chunk becomes the one after the leaf, 0 after the last one. 0, or -ENOMEM: then the leaf
+ * stays as it is, and has to be tried again.
  * Context: as cow_map_insert(); @live (NULL: none) must stay.
  */
-u64 cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
-		    u64 chunk, void (*freed)(void *context, const struct cow_extent *ext),
+int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
+		    u64 *chunk, void (*freed)(void *context, const struct cow_extent *ext),
 		    void *context);
 
 /*
  * How many chunks of the store does each epoch of @live alone keep, from the leaf at
- * @chunk? Adds to @owned, an array like @live->epoch. Returns as cow_map_reclaim().
+ * @chunk? Adds to @owned, an array like @live->epoch. Returns the chunk after the leaf, 0 after
+ * the last one.
  */
 u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk,
 		  u64 *owned);

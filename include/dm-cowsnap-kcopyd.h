@@ -104,10 +104,10 @@ int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
 int cow_engine_buffer(struct cow_engine *engine, long sectors);
 
 /*
- * Go on with @nr jobs that were kept: ->ready is called again. @jobs, a list by their nodes, is
- * empty afterwards. Any context.
+ * Go on with jobs that were kept, none of them patient: ->ready is called again. @jobs, a list by
+ * their nodes, is empty afterwards. Any context.
  */
-void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs, unsigned int nr);
+void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs);
 
 /* A bio waits for a job that was speculative, queued or not. Any context. */
 void cow_engine_need(struct cow_engine *engine, struct cow_job *job);
@@ -126,6 +126,9 @@ void cow_engine_kick(struct cow_engine *engine);
 
 /* The same after @delay jiffies from now; a delay before that no longer counts. Any context. */
 void cow_engine_kick_later(struct cow_engine *engine, unsigned long delay);
+
+/* Is the caller the worker? Any context; in an interrupt on top of it the answer is no. */
+bool cow_engine_is_current(struct cow_engine *engine);
 
 /* Wait until the worker has run. May sleep. */
 void cow_engine_flush(struct cow_engine *engine);

@@ -10,6 +10,7 @@
  *
  *   cow_registry_mutex     origins and stores in use; references on origins, stores, snapshots
  *   origin->admin_lock     create, delete, grow, merge, close: one at a time for an origin
+ *   store->track_lock      trackers, and what is written of them
  *   store->records_lock    superblocks and records of snapshots on disk
  *   meta->blocks_lock      table blocks in memory
  *   map->writer_lock       changes of the map of completed exceptions
@@ -27,6 +28,7 @@
 
 #include <linux/device-mapper.h>
 
+#include "dm-cowsnap-compat.h"
 #include "uapi/dm-cowsnap-format.h"
 
 #define COWSNAP_VERSION "0.2.0"

@@ -60,8 +60,7 @@ static struct cow_bio *piece_alloc(struct cow_bio *cb, struct bio *whole)
 	struct cow_piece *piece;
 	struct bio *bio;
 
-	bio = bio_alloc_clone(cb->bio->bi_bdev, cb->bio, GFP_NOWAIT | __GFP_NOWARN,
-			      &cb->origin->pieces);
+	bio = cow_bio_clone(cb->bio, GFP_NOWAIT | __GFP_NOWARN, &cb->origin->pieces);
 	if (!bio)
 		return NULL;
 	bio->bi_end_io = piece_endio;

@@ -13,6 +13,7 @@
  */
 #include <linux/module.h>
 
+#include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
 #include "io/decide.h"
 #include "io/merge.h"
@@ -46,6 +47,47 @@ static int decide(struct cow_bio *cb, struct cow_bio **part)
 	return cow_origin_decide(cb, part);
 }
 
+/* Writeback throttling puts to sleep whoever submits such a bio. */
+static bool may_be_throttled(const struct bio *bio)
+{
+	const blk_opf_t direct = REQ_SYNC | REQ_IDLE;
+
+	return op_is_write(bio_op(bio)) && (bio->bi_opf & direct) != direct;
+}
+
+/* The engine's worker must not sleep here: copies that others wait for come after @cb. */
+static void submit(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+
+	if (!may_be_throttled(cb->bio) || !cow_engine_is_current(o->engine)) {
+		submit_bio_noacct(cb->bio);
+		return;
+	}
+	/* Unlocked, @o may go. */
+	spin_lock(&o->state_lock);
+	bio_list_add(&o->writeback, cb->bio);
+	queue_work(o->wq, &o->writeback_work);
+	spin_unlock(&o->state_lock);
+}
+
+void cow_origin_writeback_work(struct work_struct *work)
+{
+	struct cow_origin *o = container_of(work, struct cow_origin, writeback_work);
+	struct bio_list bios;
+	struct blk_plug plug;
+	struct bio *bio;
+
+	spin_lock(&o->state_lock);
+	bios = o->writeback;
+	bio_list_init(&o->writeback);
+	spin_unlock(&o->state_lock);
+	blk_start_plug(&plug);
+	while ((bio = bio_list_pop(&bios)))
+		submit_bio_noacct(bio);
+	blk_finish_plug(&plug);
+}
+
 int cow_bio_map(struct cow_bio *cb)
 {
 	struct cow_bio *part;
@@ -73,7 +115,7 @@ void cow_bio_run(struct cow_bio *cb)
 		if (more && !cb->piece)
 			cb = cb->rest;
 		if (r == DM_MAPIO_REMAPPED)
-			submit_bio_noacct(part->bio);
+			submit(part);
 		else if (r == DM_MAPIO_KILL)
 			cow_bio_finish(part, BLK_STS_IOERR);
 	} while (more);

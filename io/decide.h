@@ -17,6 +17,9 @@ int cow_bio_map(struct cow_bio *cb);
 /* A bio that has waited decides again, in pieces if it has to be cut. In a worker. */
 void cow_bio_run(struct cow_bio *cb);
 
+/* Bios that the engine's worker does not submit itself are sent where they point. A work item. */
+void cow_origin_writeback_work(struct work_struct *work);
+
 /*
  * Held bios decide again, and as many deferred ones as there is memory for. A work
  * item.

@@ -19,6 +19,7 @@
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap.h"
 #include "copy/pending.h"
+#include "disk/meta.h"
 #include "io/bio.h"
 #include "io/merge.h"
 #include "io/snapshot.h"
@@ -61,7 +62,7 @@ bool cow_merge_newer_ones_live(struct cow_store *store, u32 epoch)
 enum merge_part {
 	MERGED,
 	BUSY,
-	REFUSED,		/* the merge failed here: it is unknown how far it came */
+	REFUSED,		/* the merge failed here, or the store: what is there is unknown */
 	HOME,
 	SNAPSHOT,
 };
@@ -106,6 +107,9 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 		return SNAPSHOT;
 	if (bio_data_dir(bio) == WRITE && cow_merge_newer_ones_live(store, m->epoch))
 		return SNAPSHOT;
+	/* The disk may have a version of it that the map lacks, of a commit that failed. */
+	if (bio_data_dir(bio) == WRITE && cow_store_is_fenced(store))
+		return REFUSED;
 	return HOME;
 }
 

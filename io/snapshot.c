@@ -24,6 +24,7 @@
 #include "copy/copy.h"
 #include "copy/pending.h"
 #include "copy/undo.h"
+#include "disk/meta.h"
 #include "disk/verify.h"
 #include "io/bio.h"
 #include "io/merge.h"
@@ -420,7 +421,8 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	int r;
 
 	lockdep_assert_held(&store->origin->state_lock);
-	if (!cow_snap_can_be_used(cb->snap, cb->via_merge))
+	/* Seen under the lock: a place that a failed commit gave up is not given out again. */
+	if (!cow_snap_can_be_used(cb->snap, cb->via_merge) || cow_store_is_fenced(store))
 		return DM_MAPIO_KILL;
 	nr = bio_chunks(store, cb->bio, &first);
 	p = cow_pending_overlap(store, first, first + nr - 1);
@@ -538,6 +540,17 @@ static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
 	return cow_bio_finish(*part, BLK_STS_OK);
 }
 
+static int snap_change(struct cow_bio *cb, struct cow_bio **part)
+{
+	/*
+	 * After a commit has failed the disk may hold slots that the map does not. They are
+	 * believed when the store is opened again, and would hide what is written now.
+	 */
+	if (cow_store_is_fenced(cb->snap->store))
+		return cow_bio_finish(cb, BLK_STS_IOERR);
+	return bio_op(cb->bio) == REQ_OP_DISCARD ? snap_discard(cb, part) : snap_write(cb, part);
+}
+
 /*
  * The place that a write finds stays its place until the write has completed: the gate is
  * shut before places are given back.
@@ -550,7 +563,7 @@ static int snap_write_gated(struct cow_bio *cb, struct cow_bio **part)
 
 	if (!cow_origin_enter(cb))
 		return DM_MAPIO_SUBMITTED;
-	r = bio_op(cb->bio) == REQ_OP_DISCARD ? snap_discard(cb, part) : snap_write(cb, part);
+	r = snap_change(cb, part);
 	/* A discard that went on to the origin has the gate already. */
 	passed_on = r == DM_MAPIO_REMAPPED && !(*part)->gated;
 	if (passed_on)

@@ -37,6 +37,7 @@
 #include "io/around.h"
 #include "io/bio.h"
 #include "io/request.h"
+#include "io/track.h"
 #include "io/write.h"
 #include "origin/absent.h"
 #include "origin/bio.h"
@@ -147,13 +148,19 @@ static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *pr
 
 static int go_home(struct cow_bio *cb)
 {
+	struct cow_origin *o = cb->origin;
+
+	if (unlikely(READ_ONCE(o->nr_trackers)) && !cow_track_write(cb)) {
+		percpu_ref_put(&o->gate);
+		return DM_MAPIO_SUBMITTED;
+	}
 	/*
 	 * After the look at the stores: a store is noted as absent before it leaves the list.
 	 * Pairs with smp_wmb() in cow_absent_add().
 	 */
 	smp_rmb();
-	if (unlikely(READ_ONCE(cb->origin->nr_absent)))
-		cow_absent_note_write(cb->origin);
+	if (unlikely(READ_ONCE(o->nr_absent)))
+		cow_absent_note_write(o);
 	cb->gated = true;
 	return DM_MAPIO_REMAPPED;
 }

@@ -43,6 +43,7 @@ struct cow_origin {
 	struct cow_ahead *ahead;	/* io/ahead.c */
 	struct cow_around *around;	/* io/around.c */
 	unsigned int nr_absent;		/* stores that went away: origin/absent.c; READ_ONCE */
+	unsigned int nr_trackers;	/* in the stores in force; state_lock; READ_ONCE */
 	u64 identity;			/* what those stores know it by */
 	bool rotates;			/* the device does */
 
@@ -60,6 +61,7 @@ struct cow_origin {
 	struct bio_set pieces;		/* io/bio.c */
 	struct mutex admin_lock;	/* one creation, growth, merge or close at a time */
 	struct delayed_work decide_work;	/* held and deferred bios: io/decide.c */
+	struct work_struct writeback_work;	/* io/decide.c */
 	void (*decide_again)(struct cow_bio *cb);	/* see cow_bio_decide_again() */
 	struct completion writes_drained;	/* origin/gate.c; admin_lock */
 
@@ -69,6 +71,7 @@ struct cow_origin {
 	bool holding;			/* the gate is shut: bios go to @held */
 	struct list_head held;		/* struct cow_bio, until the gate opens */
 	struct list_head deferred;	/* struct cow_bio, until memory is freed */
+	struct bio_list writeback;	/* decided, to be submitted by writeback_work */
 	u64 nr_deferrals;		/* READ_ONCE without the lock */
 	unsigned int nr_pendings;
 

@@ -27,6 +27,9 @@
 /* Long enough for a disk to make progress with reads or with writes. */
 #define SLICE_NS	(100 * NSEC_PER_MSEC)
 
+/* Of one slice no more than this counts. */
+#define BUSY_MAX_NS	(4 * SLICE_NS)
+
 /* After a write the origin counts as being written for this time. */
 #define WRITTEN_LATELY	(HZ / 2)
 
@@ -72,11 +75,15 @@ static bool is_resting(const struct cow_pace *pace, ktime_t now)
 	       (pace->reads && busy_ns(pace, now) >= SLICE_NS);
 }
 
-static void wake_at_the_end(struct cow_origin *o, ktime_t now)
+/* At the end of the rest; earlier if writes may have ended by then. */
+static void wake_in_time(struct cow_origin *o, ktime_t now)
 {
 	s64 left = ktime_to_us(ktime_sub(o->pace.rest_until, now));
+	unsigned long delay = 0;
 
-	mod_delayed_work(o->wq, &o->pace.work, left > 0 ? usecs_to_jiffies(left) + 1 : 0);
+	if (left > 0)
+		delay = min_t(unsigned long, usecs_to_jiffies(left) + 1, WRITTEN_LATELY);
+	mod_delayed_work(o->wq, &o->pace.work, delay);
 }
 
 bool cow_pace_wait(struct cow_bio *cb)
@@ -100,7 +107,7 @@ bool cow_pace_wait(struct cow_bio *cb)
 		pace->nr_waited++;
 		/* Else the slice is over, and the last read in flight sets the timer. */
 		if (ktime_before(now, pace->rest_until))
-			wake_at_the_end(o, now);
+			wake_in_time(o, now);
 	}
 	spin_unlock_irqrestore(&o->reads_lock, flags);
 	return waits;
@@ -130,13 +137,15 @@ void cow_pace_end(struct cow_origin *o)
 		return;
 	if (pace->busy_ns >= SLICE_NS) {
 		unsigned int percent = share();
-		u64 rest = div_u64(pace->busy_ns * (100 - percent), percent);
+		/* A read may have waited for a device that was away. */
+		u64 busy = min_t(u64, pace->busy_ns, BUSY_MAX_NS);
+		u64 rest = div_u64(busy * (100 - percent), percent);
 
 		pace->rest_until = ktime_add_ns(now, rest);
 		pace->busy_ns = 0;
 	}
 	if (!list_empty(&pace->waiting))
-		wake_at_the_end(o, now);
+		wake_in_time(o, now);
 }
 
 /* The rest is over, or not needed: all decide again, and may have to wait again. */

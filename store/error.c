@@ -4,8 +4,8 @@
  */
 #include <linux/atomic.h>
 #include <linux/kernel.h>
-#include <linux/stdarg.h>
 
+#include "dm-cowsnap-compat.h"
 #include "store/error.h"
 
 void cow_fail(char **error, const char *format, ...)

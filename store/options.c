@@ -23,7 +23,7 @@ unsigned int cow_around_size(unsigned int kib)
 {
 	if (kib < COW_AROUND_MIN)
 		return 0;
-	return min(rounddown_pow_of_two(kib), COW_AROUND_MAX);
+	return min_t(unsigned int, rounddown_pow_of_two(kib), COW_AROUND_MAX);
 }
 
 #define OPTION(field) \

@@ -14,6 +14,7 @@
 #include "origin/registry.h"
 #include "store/snapshots.h"
 #include "store/store.h"
+#include "store/track.h"
 
 /* Snapshots come under one of these, and go under both. */
 static void assert_life_held(const struct cow_store *store)
@@ -56,6 +57,7 @@ void cow_snaps_free(struct cow_store *store)
 
 	list_for_each_entry_safe(snap, next, &store->snaps, node) {
 		list_del(&snap->node);
+		cow_tracker_free(snap->tracker);
 		kfree(snap);
 	}
 }

@@ -7,6 +7,7 @@
 #include <linux/types.h>
 
 struct cow_store;
+struct cow_tracker;
 
 /* In the order in which a snapshot goes through them; see cow_snap_set_state(). */
 enum cow_snap_state {
@@ -14,6 +15,7 @@ enum cow_snap_state {
 	COW_SNAP_LIVE,
 	COW_SNAP_MERGING,	/* on its way back into the origin */
 	COW_SNAP_MERGED,
+	COW_SNAP_TRACKER,	/* given up: what has changed since is known */
 	COW_SNAP_OVERFLOWED,	/* the store was full */
 	COW_SNAP_DROPPED,	/* given up to make room */
 	COW_SNAP_INVALID,	/* an error cost it its contents */
@@ -36,6 +38,8 @@ struct cow_snap {
 	u32 epoch;			/* 0 until live */
 	sector_t nr_sectors;
 	u64 time;			/* of creation, seconds since 1970 */
+	u32 series;			/* of its blocks, once it is a tracker; else 0 */
+	struct cow_tracker *tracker;	/* admin/track.c; admin_lock and track_lock */
 	bool overflow_apart;		/* NO, PO: report Overflow */
 	enum cow_snap_state state;	/* written under origin->state_lock */
 	enum cow_snap_mark mark;	/* from NONE to WANTED under origin->state_lock */

@@ -5,7 +5,8 @@
  *   LOADED --resume--> LIVE ----full----> OVERFLOWED
  *                       | |----error----> INVALID
  *                       | '----room needed (on_full drop_oldest)--> DROPPED
- *                       '--cowsnap-merge--> MERGING --> MERGED
+ *                       |--cowsnap-merge--> MERGING --> MERGED
+ *                       '--track--> TRACKER --error--> INVALID
  *
  * Promises kept here:
  *  I1  the half about failing: __cow_store_invalidate() has the mark written while writes

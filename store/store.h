@@ -12,6 +12,7 @@
 
 #include <linux/blkdev.h>
 #include <linux/list.h>
+#include <linux/mempool.h>
 #include <linux/mutex.h>
 #include <linux/rbtree.h>
 #include <linux/wait.h>
@@ -94,15 +95,25 @@ struct cow_store {
 	struct cow_merge *merge;	/* at work on it; admin_lock */
 	struct workqueue_struct *merge_wq;	/* NULL before the first one; admin_lock */
 
+	/* Trackers: admin/track.c. */
+	struct list_head trackers;	/* struct cow_tracker: RCU; track_lock and state_lock */
+	struct mutex track_lock;	/* and what is written of them */
+	struct list_head track_waiting;	/* struct cow_bio, for a mark; state_lock */
+	struct work_struct track_work;	/* marks regions */
+	struct delayed_work track_idle_work;	/* takes marks away */
+	void *track_block;		/* one that is written or read; track_lock */
+	bool has_tracked;		/* what INCOMPAT_TRACK says; records_lock */
+	bool lost_unsaid;		/* the disk was not told of a lost one; track_lock */
+
 	/* Reads that are verified: disk/verify.c. */
 	struct list_head checks;	/* struct cow_bio; reads_lock */
 	struct work_struct check_work;
+	mempool_t check_pool;
 	atomic64_t unverified;		/* reads of parts of large chunks */
 	atomic64_t bad_checksums;
 
 	/* Transient stores, copies kept in memory: copy/undo.c, under state_lock. */
 	struct list_head undo;		/* their struct cow_job; not those being written */
-	unsigned int nr_in_undo;	/* on that list */
 	sector_t sectors_in_undo;	/* of these, in whole pages */
 	struct rb_root_cached kept;	/* all of them */
 	unsigned int nr_undo;		/* READ_ONCE without the lock */

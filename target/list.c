@@ -21,6 +21,7 @@ static const char * const state_words[] = {
 	[COW_SNAP_LIVE] = "live",
 	[COW_SNAP_MERGING] = "merging",
 	[COW_SNAP_MERGED] = "merged",
+	[COW_SNAP_TRACKER] = "tracker",
 	[COW_SNAP_OVERFLOWED] = "overflowed",
 	[COW_SNAP_DROPPED] = "dropped",
 	[COW_SNAP_INVALID] = "invalid",

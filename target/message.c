@@ -8,6 +8,7 @@
 #include "dm-cowsnap.h"
 #include "admin/snapshots.h"
 #include "admin/store.h"
+#include "admin/track.h"
 #include "admin/tuning.h"
 #include "disk/super.h"
 #include "io/ahead.h"
@@ -102,8 +103,13 @@ static int message_id(char **argv, unsigned int *id)
 
 static int message_commit(struct cow_store *store)
 {
+	int r;
+
 	/* All acknowledged writes are committed. This notes it in the superblock. */
-	return store->meta ? cow_super_write(store, NULL) : 0;
+	if (!store->meta)
+		return 0;
+	r = cow_trackers_settle(store);
+	return r ?: cow_super_write(store, NULL);
 }
 
 static int store_message(struct cow_store *store, char **argv)
@@ -122,15 +128,19 @@ static int store_message(struct cow_store *store, char **argv)
 	r = message_id(argv, &id);
 	if (r)
 		return r;
-	return !strcmp(argv[0], "create") ? cow_store_create_snap(store, id) :
-	       cow_store_delete_snap(store, id);
+	if (!strcmp(argv[0], "create"))
+		return cow_store_create_snap(store, id);
+	if (!strcmp(argv[0], "track"))
+		return cow_store_track_snap(store, id);
+	return cow_store_delete_snap(store, id);
 }
 
 static const struct {
 	const char *word;
 	unsigned int argc;
 } store_messages[] = {
-	{ "set", 3 }, { "create", 2 }, { "delete", 2 }, { "resize", 1 }, { "commit", 1 },
+	{ "set", 3 }, { "create", 2 }, { "delete", 2 }, { "track", 2 }, { "resize", 1 },
+	{ "commit", 1 },
 };
 
 int cow_target_message(struct dm_target *ti, unsigned int argc, char **argv,

@@ -36,19 +36,21 @@ static void emit_copy_stats(struct cow_origin *o, char *result, unsigned int max
 /* ------------------------------------------------------------- cowsnap-origin */
 
 static void origin_counts(struct cow_origin *o, unsigned int *nr_stores,
-			  unsigned int *nr_snaps)
+			  unsigned int *nr_snaps, unsigned int *nr_trackers)
 {
 	struct cow_store *store;
 	struct cow_snap *snap;
 
 	*nr_stores = 0;
 	*nr_snaps = 0;
+	*nr_trackers = 0;
 	spin_lock(&o->state_lock);
 	list_for_each_entry(store, &o->stores, node) {
 		(*nr_stores)++;
-		list_for_each_entry(snap, &store->snaps, node)
-			if (snap->state == COW_SNAP_LIVE)
-				(*nr_snaps)++;
+		list_for_each_entry(snap, &store->snaps, node) {
+			*nr_snaps += snap->state == COW_SNAP_LIVE;
+			*nr_trackers += snap->state == COW_SNAP_TRACKER;
+		}
 	}
 	spin_unlock(&o->state_lock);
 }
@@ -60,16 +62,16 @@ void cow_origin_status(struct dm_target *ti, status_type_t type,
 	struct cow_origin *o = ct->origin;
 	struct cow_ahead_stats ahead;
 	struct cow_around_stats around;
-	unsigned int nr_stores, nr_snaps;
+	unsigned int nr_stores, nr_snaps, nr_trackers;
 	unsigned int sz = 0;
 
 	switch (type) {
 	case STATUSTYPE_INFO:
 		if (ct->claimed)
 			break;
-		origin_counts(o, &nr_stores, &nr_snaps);
-		DMEMIT("stores %u snapshots %u held %lld", nr_stores, nr_snaps,
-		       atomic64_read(&o->held_writes));
+		origin_counts(o, &nr_stores, &nr_snaps, &nr_trackers);
+		DMEMIT("stores %u snapshots %u trackers %u held %lld", nr_stores, nr_snaps,
+		       nr_trackers, atomic64_read(&o->held_writes));
 		DMEMIT(" parked %lld skipped_discards %lld",
 		       atomic64_read(&o->parked_writes),
 		       atomic64_read(&o->skipped_discards));

@@ -25,6 +25,7 @@ enum cow_wait {
 	COW_WAIT_STORE,		/* the store is full, or its metadata is extended */
 	COW_WAIT_MEMORY,
 	COW_WAIT_MERGE,		/* the stretch that is being merged */
+	COW_WAIT_TRACKER,	/* a region is marked as changed */
 };
 #endif
 
@@ -34,7 +35,8 @@ enum cow_wait {
 		{ COW_WAIT_PENDING, "pending" },	\
 		{ COW_WAIT_STORE, "store" },	\
 		{ COW_WAIT_MEMORY, "memory" },	\
-		{ COW_WAIT_MERGE, "merge" })
+		{ COW_WAIT_MERGE, "merge" },	\
+		{ COW_WAIT_TRACKER, "tracker" })
 
 /* A bio has to wait. @bio tells it from others until it decides again. */
 TRACE_EVENT(cowsnap_park,

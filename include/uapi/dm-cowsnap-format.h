@@ -55,9 +55,9 @@
  *   144      4  copy_ahead              Block of records: header (crc, index,
  *   148      4  copy_around                sequence, epoch), then records
  *   152      8  damage_epoch
- *   160      4  damaged_blocks
- *   164      4  damage_mark
- *   168      8  invalid_epoch
+ *   160      4  damaged_blocks          Block of a tracker: header (crc, index,
+ *   164      4  damage_mark                series, ones), then a bit for each chunk,
+ *   168      8  invalid_epoch              then a mark for each region
  *   176      1  invalid_state
  *   177     79  reserved
  *   256    256  records 0 to 7
@@ -107,6 +107,15 @@
  * A change is made when one of the two is durable. The two are never under way at once.
  *
  * Beyond one snapshot a store needs 32 bytes for each record after the eighth.
+ *
+ * A tracker is a snapshot that was given up: its record stays, and says which chunks have
+ * changed since its epoch, in blocks of its own. Each block has a bit for each chunk of a
+ * stretch of the origin, and a mark for each region of it. A chunk has changed if its bit is
+ * set, or the mark of its region: a region is marked before it is written to, and its mark is
+ * taken away, in the one write that sets the bits, when the region has been left alone for a
+ * while. The blocks stand in chunks that slots of kind TRACK announce: the slot's chunk is the
+ * index of that piece, its epoch the tracker's series. No two attempts to make a tracker have
+ * the same series, so that a slot of one that failed, or was deleted, never counts.
  */
 #ifndef DM_COWSNAP_FORMAT_H
 #define DM_COWSNAP_FORMAT_H
@@ -133,17 +142,21 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #define COWSNAP_INCOMPAT_WIDE	1ULL
 /* Set while invalid_epoch is not 0. */
 #define COWSNAP_INCOMPAT_INVALID 2ULL
+/* Trackers have been made in the store. Stays, since old slots of theirs do. */
+#define COWSNAP_INCOMPAT_TRACK	4ULL
 
 /* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
 #define COWSNAP_RO_COMPAT_KNOWN	0ULL
-#define COWSNAP_INCOMPAT_KNOWN	(COWSNAP_INCOMPAT_WIDE | COWSNAP_INCOMPAT_INVALID)
+#define COWSNAP_INCOMPAT_KNOWN	(COWSNAP_INCOMPAT_WIDE | COWSNAP_INCOMPAT_INVALID | \
+				 COWSNAP_INCOMPAT_TRACK)
 
 #define COWSNAP_MIN_BLOCK_BYTES	512U
 #define COWSNAP_MAX_BLOCK_BYTES	4096U
 #define COWSNAP_SUPER_BYTES	512U
 #define COWSNAP_SUPER_RECORDS	8U
 #define COWSNAP_MAX_SNAPSHOTS	65536U
+#define COWSNAP_MAX_TRACKERS	16U
 #define COWSNAP_MAX_CHUNK_SECTORS 16384U
 
 /* Most table blocks that one commit writes, and fewest that are made ready at a time. */
@@ -169,6 +182,7 @@ enum cowsnap_slot_kind {
 	COWSNAP_SLOT_PRIVATE = 3,	/* written through the snapshot of that epoch */
 	COWSNAP_SLOT_PRIVATE_ZERO = 4,	/* zeroed through it; the chunk is not written */
 	COWSNAP_SLOT_RECORDS = 5,	/* records of snapshots */
+	COWSNAP_SLOT_TRACK = 6,		/* blocks of a tracker */
 	COWSNAP_SLOT_KINDS,
 };
 
@@ -180,11 +194,14 @@ enum cowsnap_record_state {
 	COWSNAP_RECORD_DROPPED = 4,	/* given up to make room for newer ones */
 	COWSNAP_RECORD_MERGING = 5,	/* on its way back into the origin */
 	COWSNAP_RECORD_MERGED = 6,	/* there */
+	COWSNAP_RECORD_TRACKER = 7,	/* given up: what has changed since is known */
 	COWSNAP_RECORD_STATES,
 };
 
 /* Flags of a record. The snapshot may have versions of its own. */
 #define COWSNAP_RECORD_WRITTEN	1U
+/* And from this bit on the series of a tracker. */
+#define COWSNAP_RECORD_SERIES_SHIFT 4
 
 enum cowsnap_on_full {
 	COWSNAP_FULL_INVALIDATE = 0,
@@ -240,8 +257,10 @@ struct cowsnap_super {
 struct cowsnap_block_header {
 	__le32 crc;		/* of what follows in the block's area */
 	__le32 blocks;		/* table blocks in use; records: index of this block */
-	__le64 sequence;	/* of the commit that wrote it */
-	__le64 durable;		/* commit known durable then; records: last epoch given out */
+	__le64 sequence;	/* of the commit that wrote it; tracker: its series */
+	__le64 durable;		/* commit known durable then; records: last epoch given out;
+				 * tracker: all ones
+				 */
 };
 
 struct cowsnap_slot {
@@ -551,6 +570,65 @@ static inline __u32 cowsnap_segment_room(const struct cowsnap_segment *seg, __u6
 	if (nr_chunks <= seg->data)
 		return 0;
 	return nr_chunks >= seg->end ? seg->slots : nr_chunks - seg->data;
+}
+
+/*
+ * ---------------------------------------------------------------------------
+ * Trackers: what a block of one speaks of
+ * ---------------------------------------------------------------------------
+ */
+
+/* A region is 8 MiB, or one chunk if that is larger; less where a block has no room for it. */
+#define COWSNAP_REGION_SHIFT	14U
+#define COWSNAP_REGION_CHUNKS	2048U
+
+struct cowsnap_track_layout {
+	__u32 region_shift;		/* log2(chunks in a region) */
+	__u32 regions;			/* in a block */
+	__u32 chunks;			/* in a block: a multiple of 64 */
+};
+
+static inline void cowsnap_track_layout(const struct cowsnap_geometry *g,
+					struct cowsnap_track_layout *l)
+{
+	__u32 bits = (g->block_bytes - (__u32)sizeof(struct cowsnap_block_header)) * 8;
+	__u32 step;
+
+	l->region_shift = 0;
+	while (l->region_shift + g->chunk_shift < COWSNAP_REGION_SHIFT &&
+	       1U << l->region_shift < COWSNAP_REGION_CHUNKS)
+		l->region_shift++;
+	step = l->region_shift < 6 ? 64U >> l->region_shift : 1;
+	l->regions = bits / ((1U << l->region_shift) + 1) / step * step;
+	while ((l->regions << l->region_shift) + (l->regions + 63) / 64 * 64 > bits)
+		l->regions -= step;
+	l->chunks = l->regions << l->region_shift;
+}
+
+/* Blocks of a tracker of @sectors. */
+static inline __u64 cowsnap_track_blocks(const struct cowsnap_geometry *g,
+					 const struct cowsnap_track_layout *l, __u64 sectors)
+{
+	__u64 chunks = (sectors + g->chunk_sectors - 1) >> g->chunk_shift;
+
+	return (chunks + l->chunks - 1) / l->chunks;
+}
+
+/* Chunks of the store that these take. */
+static inline __u64 cowsnap_track_pieces(const struct cowsnap_geometry *g, __u64 blocks)
+{
+	return (blocks + g->chunk_blocks - 1) / g->chunk_blocks;
+}
+
+/* In the header's durable, so that no block of a tracker is taken for one of records. */
+#define COWSNAP_TRACK_ONES	(~0ULL)
+
+/* The most pieces that a tracker can have. */
+#define COWSNAP_TRACK_PIECES_MAX ((1ULL << COWSNAP_WIDE_BITS) / 1024)
+
+static inline __u32 cowsnap_record_series(const struct cowsnap_record *record)
+{
+	return __le32_to_cpu(record->flags) >> COWSNAP_RECORD_SERIES_SHIFT;
 }
 
 #endif
