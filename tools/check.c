@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "track.h"
 
 #define REPAIR "run cowsnap repair"
 #define GIVES_UP "cowsnap repair makes the snapshots invalid that it may belong to"
@@ -262,6 +263,23 @@ static void check_records(struct store *s, struct report *r)
 	say_rest(r, seen, "damaged blocks of records");
 }
 
+static void check_trackers(struct store *s, struct report *r)
+{
+	unsigned int nr = 0;
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		if (!record_is_tracker(&s->record[i]))
+			continue;
+		if (!track_is_whole(s, &s->record[i]))
+			report(r, "tracker %u: a block of it is missing or damaged; cowsnap repair "
+			       "makes it invalid", s->record[i].id);
+		if (nr++ == COWSNAP_MAX_TRACKERS)
+			report(r, "there are more than %u trackers; %s", COWSNAP_MAX_TRACKERS,
+			       REPAIR);
+	}
+}
+
 /* ---- exceptions ---- */
 
 const char *affected_names(const struct store *s, const struct entry *e, char *text,
@@ -328,6 +346,9 @@ static void check_other(struct store *s, const struct entry *e, struct report *r
 	if (e->marks & ENTRY_BAD_KIND)
 		report(r, "slot of chunk %" PRIu64 " of the store: kind %u is unknown; %s",
 		       e->place, e->kind, GIVES_UP);
+	if (e->kind == COWSNAP_SLOT_TRACK)
+		report(r, "slot of chunk %" PRIu64 " of the store: there is no piece %" PRIu64
+		       " of a tracker there; %s", e->place, e->chunk, REPAIR);
 	if (e->kind != COWSNAP_SLOT_RECORDS)
 		return;
 	if (e->marks & ENTRY_BAD_CHUNK)
@@ -345,14 +366,14 @@ static void check_other(struct store *s, const struct entry *e, struct report *r
 static void check_others(struct store *s, struct report *r)
 {
 	const u16 trouble = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_TWICE | ENTRY_BEYOND |
-			    ENTRY_UNREADABLE;
+			    ENTRY_BAD_EPOCH | ENTRY_UNREADABLE;
 	unsigned long seen = 0;
 	const struct entry *e;
 	size_t i;
 
 	for (i = 0; i < s->nr_entries; i++) {
 		e = &s->entry[i];
-		if (e->kind != COWSNAP_SLOT_RECORDS && !(e->marks & ENTRY_BAD_KIND) &&
+		if (entry_is_exception(e) &&
 		    (e->marks & (ENTRY_DOUBTED | ENTRY_UNREADABLE)) !=
 		    (ENTRY_DOUBTED | ENTRY_UNREADABLE))
 			continue;
@@ -391,6 +412,7 @@ void check_store(struct store *s, struct report *r)
 	check_options(s, r);
 	check_blocks(s, r);
 	check_records(s, r);
+	check_trackers(s, r);
 	check_others(s, r);
 	check_exceptions(s, r);
 }

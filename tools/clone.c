@@ -14,6 +14,7 @@
 #include "journal.h"
 #include "lib/handle.h"
 #include "lib/sys.h"
+#include "loading.h"
 #include "progress.h"
 #include "session.h"
 
@@ -48,12 +49,16 @@ struct clone {
 static void name_it(struct clone *k, const struct cowsnap_item *snap, const char *target)
 {
 	const struct cowsnap_item *store = cowsnap_parent(snap);
-	char what[sizeof(k->journal.what)];
+	const char *epoch = cowsnap_get(snap, "epoch"), *time = cowsnap_get(snap, "time");
+	char what[sizeof(k->journal.what)], uuid[130] = "";
 
+	/* LVM's do not say when they were made, but no two have the same uuid. */
+	if (!epoch)
+		sys_map_uuid(cowsnap_get(snap, "number"), uuid, sizeof(uuid));
 	snprintf(what, sizeof(what), "%s:%s:%s:%s:%s:%s:%" PRIu64,
 		 cowsnap_get(snap, "name"), cowsnap_get(cowsnap_parent(store), "below"),
-		 cowsnap_get(store, "number"), cowsnap_get(snap, "epoch"),
-		 cowsnap_get(snap, "time"), target, k->target.io.bytes);
+		 cowsnap_get(store, "number"), epoch ? epoch : uuid, time ? time : "", target,
+		 k->target.io.bytes);
 	journal_open(&k->journal, what);
 }
 
@@ -78,7 +83,7 @@ static int look_at_target(struct clone *k, const char *path)
 		return 0;
 	k->journal.done = 0;
 	if (option_given(k->w, "force") ||
-	    !device_content(&k->target, content, sizeof(content)))
+	    !content_or_store(&k->target, content, sizeof(content)))
 		return 0;
 	return cannot_because(path, "it holds %s; --force overwrites it", content);
 }

@@ -17,23 +17,6 @@ struct parser {
 	char letters[2 * MAX_OPTIONS + 8];
 };
 
-int cannot(const char *what, const char *why)
-{
-	fprintf(stderr, "cowsnap: %s: %s\n", what, why);
-	return EXIT_CANNOT;
-}
-
-int cannot_because(const char *what, const char *format, ...)
-{
-	char text[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	return cannot(what, text);
-}
-
 static int nr_options(const struct command *c)
 {
 	int n = 0;
@@ -129,6 +112,8 @@ int command_run(const struct command *c, int argc, char **argv)
 	int opt;
 
 	parser_init(&p, c);
+	/* A command may run others. */
+	optind = 0;
 	while ((opt = getopt_long(argc, argv, p.letters, p.longs, NULL)) != -1) {
 		if (opt == 'h' || opt == OPTION_HELP) {
 			command_help(c);

@@ -8,10 +8,7 @@
 
 #include <stdbool.h>
 
-/* What the command ends with. */
-#define EXIT_CLEAN	0
-#define EXIT_DAMAGE	1	/* found, or mended */
-#define EXIT_CANNOT	2
+#include "say.h"
 
 #define MAX_OPTIONS	24
 
@@ -49,10 +46,5 @@ bool option_given(const struct words *w, const char *name);
 int command_run(const struct command *c, int argc, char **argv);
 /* The text of cowsnap COMMAND --help. */
 void command_help(const struct command *c);
-
-/* "cowsnap: WHAT: WHY" on stderr; returns EXIT_CANNOT. */
-int cannot(const char *what, const char *why);
-int cannot_because(const char *what, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
 
 #endif

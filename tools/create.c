@@ -47,20 +47,20 @@ struct create {
 	char tuning[300];		/* " word word" */
 	int nr_tuning;
 	char setup[PLACE_NAME + 8];	/* name of the first snapshot's device */
-	bool dry;
+	bool dry, hidden;
 };
 
 /* ---- the command line ---- */
 
-static int read_chunk(struct create *k)
+int read_chunk(const struct words *w, uint64_t *sectors)
 {
-	const char *text = option_value(k->w, "chunk");
+	const char *text = option_value(w, "chunk");
 	uint64_t bytes = 4096;
 
 	if (text && (size_read(text, &bytes) || bytes < SECTOR || bytes > 8 << 20 ||
 		     bytes & (bytes - 1)))
 		return cannot_because("--chunk", "\"%s\" is no power of two from 1s to 8M", text);
-	k->chunk_sectors = bytes / SECTOR;
+	*sectors = bytes / SECTOR;
 	return 0;
 }
 
@@ -75,7 +75,7 @@ static int read_discard(const struct create *k)
 
 static int read_line(struct create *k)
 {
-	if (read_chunk(k) || read_discard(k))
+	if (read_chunk(k->w, &k->chunk_sectors) || read_discard(k))
 		return EXIT_CANNOT;
 	k->nr_tuning = tuning_given(k->w, k->tuning, sizeof(k->tuning));
 	if (k->nr_tuning < 0)
@@ -131,16 +131,15 @@ static int say_room(const struct create *k)
 {
 	const struct room *r = &k->room;
 
-	if (r->state == ROOM_STORE && !option_given(k->w, "existing") &&
-	    !option_given(k->w, "force"))
+	if (r->has_snapshots && !option_given(k->w, "existing") && !option_given(k->w, "force"))
 		return cannot(k->store, "a store with snapshots; if they are of this origin, "
 			      "--existing opens them; --force overwrites them");
 	if (r->state == ROOM_OTHER && !option_given(k->w, "force"))
 		return cannot_because(k->store, "%s; --force overwrites it", r->content);
 	if (!option_given(k->w, "existing"))
 		return 0;
-	if (r->state != ROOM_STORE)
-		return cannot(k->store, "no store with snapshots: leave out --existing");
+	if (r->state != ROOM_STORE && r->state != ROOM_BEGUN)
+		return cannot(k->store, "no store: leave out --existing");
 	if (r->origin_sectors > k->place.sectors)
 		return cannot_because(k->store, "the store of a longer origin: of %" PRIu64
 				      " sectors, not %" PRIu64, r->origin_sectors,
@@ -192,7 +191,7 @@ static int make_origin(struct create *k, const char *store)
 		 discard ? discard : "");
 	map_one_line(&table, &line, k->place.sectors, "cowsnap-origin", words);
 	return k->place.home[0] ? map_reload(k->c, k->place.name, &table) :
-	       map_create(k->c, k->place.name, &table, 0);
+	       map_create(k->c, k->place.name, &table, k->hidden ? MAP_HIDDEN : 0);
 }
 
 /* The first snapshot, with or without its device. */
@@ -271,6 +270,16 @@ static int make_transient_origin(struct create *k)
 	return r ? r : make_transient(k);
 }
 
+/* Of an interrupted run, not somebody's device that happens to have the name. */
+static bool is_setup(const struct map *m)
+{
+	char id[16];
+
+	snprintf(id, sizeof(id), " id %d", SNAPSHOT_SETUP_ID);
+	return m->nr_lines == 1 && !strcmp(m->line->target, "cowsnap") &&
+	       strstr(m->line->words, id);
+}
+
 static int create_new(struct create *k)
 {
 	struct map m;
@@ -282,8 +291,13 @@ static int create_new(struct create *k)
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
 	/* The store of an interrupted run is in use by its first snapshot. */
 	begun = !map_read_table(k->c, k->setup, &m);
+	if (begun && !is_setup(&m))
+		status = cannot_because(k->setup, "/dev/mapper/%s exists, and is something else",
+					k->setup);
 	if (begun)
 		map_free(&m);
+	if (status)
+		return status;
 	status = begun ? 0 : look_at_room(k);
 	if (!status && !begun && !option_given(k->w, "existing") &&
 	    !option_given(k->w, "transient") && k->room.state != ROOM_EMPTY)
@@ -298,8 +312,12 @@ static int create_new(struct create *k)
 static int create_more(struct create *k, const struct cowsnap_item *o)
 {
 	const struct cowsnap_item *store = inside_with(o, "number", k->store_number);
+	const char *name = option_value(k->w, "name");
 	int status;
 
+	if (name && strcmp(name, cowsnap_get(o, "name")))
+		return cannot_because(k->w->word[0], "it is the device of the origin \"%s\" already; "
+				      "leave out --name", cowsnap_get(o, "name"));
 	snprintf(k->place.name, sizeof(k->place.name), "%s", cowsnap_get(o, "name"));
 	snprintf(k->place.number, sizeof(k->place.number), "%s", cowsnap_get(o, "below"));
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
@@ -337,12 +355,24 @@ static int create(struct create *k)
 	return 0;
 }
 
+static int run_create(struct create *k)
+{
+	if (read_line(k))
+		return EXIT_CANNOT;
+	k->c = session_open(k->w);
+	return k->c ? session_end(k->c, create(k)) : EXIT_CANNOT;
+}
+
 int command_create(const struct words *w)
 {
 	struct create k = { .w = w };
 
-	if (read_line(&k))
-		return EXIT_CANNOT;
-	k.c = session_open(w);
-	return k.c ? session_end(k.c, create(&k)) : EXIT_CANNOT;
+	return run_create(&k);
+}
+
+int command_create_hidden(const struct words *w)
+{
+	struct create k = { .w = w, .hidden = true };
+
+	return run_create(&k);
 }

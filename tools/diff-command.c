@@ -63,11 +63,13 @@ static void print_summary(const struct diff *d)
 /* What the words mean: a store or a name to open, and two numbers or "now". */
 struct question {
 	const char *where, *a, *b;
+	struct number n[2];
+	bool across;		/* a is the name of a snapshot in another store */
 };
 
 static int read_question(struct question *q, const struct words *w)
 {
-	const char *number = snapshot_number(w->word[0]);
+	const char *number = snapshot_number(w->word[0], &q->n[0]);
 	int first = number ? 0 : 1;
 
 	if (w->nr_words <= first)
@@ -77,8 +79,16 @@ static int read_question(struct question *q, const struct words *w)
 		return cannot(w->word[first + 2], "a word too many; there are two sides to "
 						  "compare");
 	q->where = w->word[0];
+	if (w->nr_words == 2 && snapshot_elsewhere(w->word[0], w->word[1])) {
+		q->across = true;
+		q->a = w->word[0];
+		q->where = w->word[1];
+		q->b = snapshot_number(w->word[1], &q->n[1]);
+		return 0;
+	}
 	q->a = number ? number : w->word[1];
-	q->b = w->nr_words > first + 1 ? snapshot_beside(q->where, w->word[first + 1]) : "now";
+	q->b = w->nr_words > first + 1 ? snapshot_beside(q->where, w->word[first + 1],
+								   &q->n[1]) : "now";
 	return q->b ? 0 : EXIT_CANNOT;
 }
 
@@ -104,7 +114,7 @@ int command_diff(const struct words *w)
 		r = diff_open(&ds, q.where);
 	if (r)
 		return r;
-	r = diff_make(&ds, &d, q.a, q.b);
+	r = q.across ? diff_across(&ds, &d, q.a, q.b) : diff_make(&ds, &d, q.a, q.b);
 	if (!r)
 		r = print(&d, w);
 	diff_free(&d);

@@ -6,13 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "command.h"
 #include "diff-live.h"
 #include "lib/handle.h"
 #include "lib/item.h"
 #include "lib/map.h"
 #include "lib/sys.h"
-#include "session.h"
+#include "say.h"
 
 /* ---- which store ---- */
 
@@ -58,13 +57,14 @@ static int take_store(struct live *l, const struct cowsnap_item *store)
 				 "changed; cowsnap create makes persistent ones");
 }
 
-/* A file is in use by nobody; a name has no slash. */
+/* A file is in use by nobody; a name has no slash, but LVM's: VG/LV. */
 static bool may_be_live(const char *word, bool *is_device)
 {
 	struct stat st;
 
 	*is_device = !stat(word, &st) && S_ISBLK(st.st_mode);
-	return *is_device || (access(word, F_OK) && !strchr(word, '/'));
+	return *is_device || (access(word, F_OK) && *word != '/' && strncmp(word, "./", 2) &&
+			      strncmp(word, "../", 3));
 }
 
 /* Of a snapshot that is not there, the origin's: whoever reads the store says what is missing. */
@@ -89,6 +89,23 @@ static const struct cowsnap_item *find_in_use(const struct live *l, const char *
 	if (sys_number(word, number, sizeof(number)))
 		store = store_on(l->c, number);
 	return store ? store : store_of(find_by_name(l, word));
+}
+
+long live_number(const char *word, char store[32])
+{
+	const struct cowsnap_item *item = NULL;
+	struct cowsnap *c = NULL;
+	bool is_device;
+	long id = -1;
+
+	if (may_be_live(word, &is_device) && !cowsnap_open(&c) && !cowsnap_scan(c))
+		item = cowsnap_find(c, word);
+	if (item && cowsnap_kind(item) == COWSNAP_SNAPSHOT) {
+		id = cowsnap_number(item, "id");
+		snprintf(store, 32, "%s", cowsnap_get(cowsnap_parent(item), "number"));
+	}
+	cowsnap_close(c);
+	return id;
 }
 
 int live_find(struct live *l, const char *word)
@@ -143,16 +160,16 @@ static const char *answers(const struct cowsnap_item *store)
 	return device;
 }
 
-void live_commit(struct live *l)
+bool live_commit(struct live *l)
 {
 	const struct cowsnap_item *store = find_store(l);
 	const char *device = store ? answers(store) : NULL;
 	char message[320];
 
 	if (!device)
-		return;
+		return false;
 	snprintf(message, sizeof(message), "commit %s", l->number);
-	map_message(l->c, strrchr(device, '/') + 1, message);
+	return !map_message(l->c, strrchr(device, '/') + 1, message);
 }
 
 int live_check(struct live *l, struct diff *d, const struct diff_side *side)
@@ -173,23 +190,27 @@ int live_check(struct live *l, struct diff *d, const struct diff_side *side)
 	/* LVM's have one snapshot a store, and do not say its epoch. */
 	same = snap && (!cowsnap_get(snap, "epoch") ||
 			cowsnap_number(snap, "epoch") == side->epoch);
-	if (!strcmp(state, "live") && same)
+	if (!strcmp(state, side->tracker ? "tracker" : "live") && same)
 		return 0;
-	return diff_fail(d, "snapshot %u is %s by now: what it had is lost", side->id,
-			 strcmp(state, "live") ? state : "another one");
+	return diff_fail(d, "%s %u is %s by now: what it had is lost",
+			 side->tracker ? "tracker" : "snapshot", side->id,
+			 same ? state : "another one");
 }
 
 /* ---- its data ---- */
 
 int live_device(struct live *l, u32 id, char path[300])
 {
-	const struct cowsnap_item *snap;
+	const struct cowsnap_item *store = find_store(l), *snap;
 	char name[300];
 	bool had;
 
-	snprintf(name, sizeof(name), "%s@%u", l->origin, id);
-	snap = cowsnap_find(l->c, name);
-	had = snap && cowsnap_get(snap, "device");
+	/* Of several stores of an origin, as LVM has them, each has its own numbers. */
+	snap = store ? item_with_number(store->inside, "id", id) : NULL;
+	if (!snap)
+		return cannot_because(l->origin, "its snapshot %u has gone meanwhile", id);
+	snprintf(name, sizeof(name), "%s", cowsnap_get(snap, "name"));
+	had = cowsnap_get(snap, "device");
 	if (cowsnap_activate(l->c, name, 0))
 		return say_error(l->c);
 	if (!had)

@@ -35,11 +35,13 @@ struct live {
  * if nothing of that sort is in use, or the status to end with.
  */
 int live_find(struct live *l, const char *word);
+/* The number of the snapshot whose name or device @word is, and its store's; -1: it is none. */
+long live_number(const char *word, char store[32]);
 /*
  * The module notes in the store what is durable, if it can be asked to: what it has not noted,
- * data has to be read for.
+ * data has to be read for. It writes the exact bits of trackers. Was it asked?
  */
-void live_commit(struct live *l);
+bool live_commit(struct live *l);
 /* Is the snapshot still what it was? 0, or -1 with words in d->error. */
 int live_check(struct live *l, struct diff *d, const struct diff_side *side);
 /* The device of a snapshot, which gets one if it has none. 0, or the status to end with. */

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The store that diff and send ask is opened, and asked. */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "command.h"
 #include "diff-store.h"
-#include "maintain.h"
+#include "loading.h"
+#include "say.h"
 
 #define SECTOR 512
 
@@ -13,23 +14,92 @@
 #define READ_AGAIN	20
 #define READ_AGAIN_US	10000
 
-const char *snapshot_number(const char *word)
+/* ---- names of snapshots ---- */
+
+static const char *after_at(const char *word)
 {
 	const char *at = strrchr(word, '@');
 
 	return at && at[1] && !at[1 + strspn(at + 1, "0123456789")] ? at + 1 : NULL;
 }
 
-const char *snapshot_beside(const char *where, const char *word)
+/* ORIGIN@NUMBER, both of them, with the same origin? */
+static bool same_origin(const char *where, const char *word)
 {
-	const char *number = snapshot_number(word), *first = snapshot_number(where);
+	const char *first = after_at(where), *number = after_at(word);
 
-	if (!number)
-		return word;
-	if (first && first - where == number - word && !strncmp(where, word, number - word))
+	return first && number && first - where == number - word &&
+	       !strncmp(where, word, number - word);
+}
+
+static const char *number_text(struct number *n, long id)
+{
+	snprintf(n->text, sizeof(n->text), "%ld", id);
+	return n->text;
+}
+
+const char *snapshot_number(const char *word, struct number *n)
+{
+	const char *number = after_at(word);
+	char store[32];
+	long id;
+
+	if (number)
 		return number;
+	id = live_number(word, store);
+	return id < 0 ? NULL : number_text(n, id);
+}
+
+static const char *other_store(const char *where, const char *word)
+{
 	cannot_because(word, "this is no snapshot of the same store as %s", where);
 	return NULL;
+}
+
+/* By the names of their devices, from which nobody sees where they belong. */
+static const char *beside_in_use(const char *where, const char *word, struct number *n)
+{
+	char store[32];
+	struct live l;
+	bool same;
+	long id = live_number(word, store);
+
+	if (id < 0)
+		return word;
+	if (live_find(&l, where))
+		return NULL;
+	same = l.c && !strcmp(l.number, store);
+	live_close(&l);
+	return same ? number_text(n, id) : other_store(where, word);
+}
+
+const char *snapshot_beside(const char *where, const char *word, struct number *n)
+{
+	const char *number = after_at(word);
+
+	if (!number)
+		return !strcmp(word, "now") || !word[strspn(word, "0123456789")] ? word :
+		       beside_in_use(where, word, n);
+	return same_origin(where, word) ? number : other_store(where, word);
+}
+
+bool snapshot_elsewhere(const char *where, const char *word)
+{
+	char store[32];
+	struct live a, b;
+	bool is = false;
+
+	if (same_origin(where, word) || live_number(where, store) < 0 ||
+	    live_number(word, store) < 0)
+		return false;
+	if (live_find(&a, where) || !a.c)
+		return false;
+	if (!live_find(&b, word) && b.c) {
+		is = !strcmp(a.origin, b.origin) && strcmp(a.number, b.number);
+		live_close(&b);
+	}
+	live_close(&a);
+	return is;
 }
 
 /* ---- a store in use ---- */
@@ -72,7 +142,7 @@ static int open_live(struct diff_store *ds)
 	ds->path = ds->live.store;
 	if (device_open_shared(&ds->dev, ds->path))
 		return cannot(ds->path, ds->dev.error);
-	live_commit(&ds->live);
+	ds->settled = live_commit(&ds->live);
 	r = load_again(ds);
 	if (r)
 		device_close(&ds->dev);
@@ -157,6 +227,7 @@ int diff_make(struct diff_store *ds, struct diff *d, const char *a, const char *
 	int r;
 
 	memset(d, 0, sizeof(*d));
+	d->settled = ds->settled;
 	r = ask(ds, d, a, b, &list);
 	chunk_list_free(&list);
 	return r ? cannot(ds->path, d->error) : 0;

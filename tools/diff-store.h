@@ -12,20 +12,34 @@ struct diff_store {
 	struct device dev;
 	struct store s;		/* of one in use, as it was read the last time */
 	struct live live;	/* live.c is NULL if it is not in use */
+	bool settled;		/* see struct diff */
 };
 
-/* A snapshot is ORIGIN@NUMBER, or a number after its store. NULL: @word has no number. */
-const char *snapshot_number(const char *word);
+/* The number of a snapshot, where it is not in the words. */
+struct number {
+	char text[24];
+};
+
+/*
+ * A snapshot is ORIGIN@NUMBER, a number after its store, or has a device, as LVM's all have.
+ * NULL: @word is the name of none.
+ */
+const char *snapshot_number(const char *word, struct number *n);
 /*
  * The number of a second snapshot, @word, beside that of @where: a number, "now", or a name
  * with the same origin. NULL after having said that it has another one.
  */
-const char *snapshot_beside(const char *where, const char *word);
+const char *snapshot_beside(const char *where, const char *word, struct number *n);
+
+/* Is @word a snapshot of the same origin as @where, in another store, and both are in use? */
+bool snapshot_elsewhere(const char *where, const char *word);
 
 /* All of these return 0, or the status to end with after having said why. */
 int diff_open(struct diff_store *ds, const char *word);
 void diff_close(struct diff_store *ds);
 /* d->a, d->b and d->changed; with @a NULL all of @b has changed. Numbers, or "now". */
 int diff_make(struct diff_store *ds, struct diff *d, const char *a, const char *b);
+/* The same with a snapshot that is elsewhere, by its name: in diff-across.c. */
+int diff_across(struct diff_store *ds, struct diff *d, const char *a, const char *b);
 
 #endif

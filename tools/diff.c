@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "diff.h"
+#include "track.h"
 
 #define SECTOR 512
 #define MAX_SECTORS	((u64)INT64_MAX / SECTOR)
@@ -78,14 +79,17 @@ static int snapshot_side(struct diff *d, const struct store *s, long id, struct 
 				 id);
 	if (r->marks)
 		return diff_fail(d, "the record of snapshot %ld is damaged; see cowsnap check", id);
-	if (!record_live(r))
+	if (!record_live(r) && !record_is_tracker(r))
 		return diff_fail(d, "snapshot %ld is %s: what it had is lost; make a new one and "
 				    "a full copy",
 				 id, record_state_name(r->state));
 	if (r->sectors > MAX_SECTORS)
 		return diff_fail(d, "snapshot %ld is longer than a device can be", id);
 	*side = (struct diff_side){ .id = id, .epoch = r->epoch, .sectors = r->sectors,
-				    .time = r->time };
+				    .time = r->time, .tracker = record_is_tracker(r) };
+	if (side->tracker)
+		return track_is_whole(s, r) ? 0 :
+		       diff_fail(d, "tracker %ld is damaged; make a snapshot and a full copy", id);
 	return diff_complete(d, s, r->epoch);
 }
 
@@ -95,6 +99,7 @@ int diff_side(struct diff *d, const struct store *s, const char *word, struct di
 
 	d->chunk_bytes = (u64)s->geo.chunk_sectors * SECTOR;
 	memcpy(d->uuid, s->super.uuid, sizeof(d->uuid));
+	memcpy(d->from_uuid, s->super.uuid, sizeof(d->from_uuid));
 	if (refuse_merge(d, s))
 		return -1;
 	if (!strcmp(word, "now")) {
@@ -112,22 +117,51 @@ int diff_side(struct diff *d, const struct store *s, const char *word, struct di
 
 /* ---- what differs ---- */
 
+static const struct diff_side *older_side(const struct diff *d)
+{
+	return d->a.epoch < d->b.epoch ? &d->a : &d->b;
+}
+
 static bool differs(const struct diff *d, const struct entry *e)
 {
 	u64 low = d->a.epoch < d->b.epoch ? d->a.epoch : d->b.epoch;
 	u64 high = d->a.epoch < d->b.epoch ? d->b.epoch : d->a.epoch;
 
-	if (e->marks & ENTRY_BAD_KIND || e->kind == COWSNAP_SLOT_FREE ||
-	    e->kind == COWSNAP_SLOT_RECORDS)
+	if (!entry_is_exception(e))
 		return false;
 	if (exception_is_private(e))
 		return e->epoch == low || e->epoch == high;
+	/* A tracker says for itself what has changed since. */
+	if (older_side(d)->tracker)
+		return false;
 	return e->epoch >= low && e->epoch < high;
+}
+
+static int add_tracked(void *context, u64 chunk)
+{
+	return chunk_list_add(context, chunk);
+}
+
+static int collect_tracked(struct diff *d, const struct store *s, const struct diff_side *side,
+			   struct chunk_list *list)
+{
+	const struct record *r = find_record(s, side->id);
+	int ret;
+
+	if (!side->tracker)
+		return 0;
+	ret = r && record_is_tracker(r) ?
+		  track_read(s, r, !d->settled, add_tracked, list) : 1;
+
+	if (ret > 0)
+		return diff_fail(d, "tracker %u is damaged: make a snapshot and a full copy", side->id);
+	return ret ? diff_fail(d, "out of memory") : 0;
 }
 
 /*
  * Slots in doubt count, and so do dead ones: what is said to differ may be alike, but what
- * differs is said to.
+ * differs is said to. A tracker has the chunks that were written to its snapshot, too, so the
+ * newer one is asked as well.
  */
 int diff_collect(struct diff *d, const struct store *s, struct chunk_list *list)
 {
@@ -136,7 +170,9 @@ int diff_collect(struct diff *d, const struct store *s, struct chunk_list *list)
 	for (i = 0; i < s->nr_entries; i++)
 		if (differs(d, &s->entry[i]) && chunk_list_add(list, s->entry[i].chunk))
 			return diff_fail(d, "out of memory");
-	return 0;
+	if (d->a.epoch == d->b.epoch)
+		return 0;
+	return collect_tracked(d, s, &d->a, list) || collect_tracked(d, s, &d->b, list) ? -1 : 0;
 }
 
 static u64 min_u64(u64 a, u64 b)

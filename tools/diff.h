@@ -5,7 +5,8 @@
  * A copied version (C, E) was made because C was about to be written, or might be, while E was
  * the newest epoch. So C may differ between epochs a < b only if it has a copied version with
  * an epoch in [a, b), or if one of the two snapshots has a private version of it. "Now" is an
- * epoch above all others. No data is read.
+ * epoch above all others. No data is read. A tracker has a bit for each chunk that has changed
+ * since its epoch, so between it and a snapshot may be chunks that have only changed later.
  */
 #ifndef COWSNAP_TOOLS_DIFF_H
 #define COWSNAP_TOOLS_DIFF_H
@@ -15,6 +16,7 @@
 /* One end of a comparison: a snapshot, or the origin as it is. */
 struct diff_side {
 	bool now;
+	bool tracker;		/* it has no data: what has changed since is all that is known */
 	u32 id;
 	u64 epoch;		/* DIFF_NOW for the origin */
 	u64 sectors;		/* length of the image */
@@ -43,12 +45,14 @@ struct extents {
 struct diff {
 	struct diff_side a, b;
 	u8 uuid[16];
+	u8 from_uuid[16];	/* of the store of a; the same, as a rule */
 	u64 chunk_bytes;
+	bool settled;		/* the module has written exact bits of trackers */
 	struct extents changed;	/* of the image b */
 	char error[200];
 };
 
-/* "now", or the id of a live snapshot. 0, or -1 with words in d->error. */
+/* "now", or the id of a live snapshot or a tracker. 0, or -1 with words in d->error. */
 int diff_side(struct diff *d, const struct store *s, const char *word, struct diff_side *side);
 
 /* Adds what differs in this state of the store. 0, or -1 with words in d->error. */

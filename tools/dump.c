@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "dump.h"
+#include "track.h"
 
 /* ---- the two forms ---- */
 
@@ -13,6 +14,7 @@ struct writer {
 	bool json;
 	bool comma;		/* something stands before in this object */
 	bool item_comma;
+	u64 items;
 };
 
 static void put_name(struct writer *w, const char *name)
@@ -68,6 +70,7 @@ static void begin_item(struct writer *w, const char *name)
 		fputs(name, w->out);
 	w->item_comma = true;
 	w->comma = false;
+	w->items++;
 }
 
 static void end_item(struct writer *w)
@@ -156,8 +159,10 @@ static void dump_records(struct writer *w, const struct store *s)
 			continue;
 		begin_item(w, "snapshot");
 		put_field(w, "id", r->id);
-		put_word(w, "state", record_state_name(r->state));
-		put_field(w, "flags", r->flags);
+		/* A dump has no data, and that of a tracker has changed when it is restored. */
+		put_word(w, "state", record_state_name(record_is_tracker(r) ?
+						       COWSNAP_RECORD_INVALID : r->state));
+		put_field(w, "flags", r->flags & COWSNAP_RECORD_WRITTEN);
 		put_field(w, "epoch", r->epoch);
 		put_field(w, "sectors", r->sectors);
 		put_field(w, "time", r->time);
@@ -259,7 +264,10 @@ int dump_store(const struct store *s, FILE *out, bool json)
 	dump_head(&w, s);
 	dump_records(&w, s);
 	dump_exceptions(&w, s);
+	/* JSON that is cut off is none; of text nobody would know. */
 	if (json)
 		fputs("\n}\n", out);
+	else
+		put_value(&w, "end", w.items);
 	return fflush(out) || ferror(out) ? -1 : 0;
 }

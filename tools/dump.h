@@ -11,9 +11,12 @@
  *	records number 0 place 17
  *	exception kind copied epoch 4 chunk 100 count 2 place 40 crc 0011223344556677
  *
+ *	end 3
+ *
  * with the crcs of a run written one after the other, without space; "fresh 1" marks what
  * belongs to a commit not known to have ended. In JSON it is
- * one object, with "snapshots", "records" and "exceptions" as lists of objects.
+ * one object, without "end", the number of items, and with "snapshots", "records" and "exceptions"
+ * as lists of objects.
  */
 #ifndef COWSNAP_TOOLS_DUMP_H
 #define COWSNAP_TOOLS_DUMP_H
@@ -34,8 +37,10 @@ int dump_store(const struct store *s, FILE *out, bool json);
 struct dump {
 	struct store s;
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
-	bool outdated;		/* the store is newer: no snapshot of the dump is live in it */
+	bool outdated;		/* the store is newer, or the dump cut: no snapshot stays live */
 	bool seen_head;
+	bool seen_end;		/* nothing is missing at the end */
+	u64 items;
 	char error[160];
 };
 

@@ -13,6 +13,7 @@ const char *kind_name(unsigned int kind)
 {
 	static const char *const names[COWSNAP_SLOT_KINDS] = {
 		"free", "copied", "zero", "private", "private-zero", "records",
+		"track",
 	};
 
 	return kind < COWSNAP_SLOT_KINDS ? names[kind] : "unknown";
@@ -21,6 +22,12 @@ const char *kind_name(unsigned int kind)
 bool exception_has_crc(const struct entry *e)
 {
 	return e->kind == COWSNAP_SLOT_COPIED;
+}
+
+bool entry_is_exception(const struct entry *e)
+{
+	return !(e->marks & ENTRY_BAD_KIND) && e->kind != COWSNAP_SLOT_FREE &&
+	       e->kind != COWSNAP_SLOT_RECORDS && e->kind != COWSNAP_SLOT_TRACK;
 }
 
 bool exception_is_private(const struct entry *e)
@@ -157,8 +164,7 @@ static bool same_sort(const struct entry *x, const struct entry *y)
 
 static bool counts(const struct entry *e)
 {
-	return !(e->marks & (ENTRY_DOUBTED | ENTRY_BAD_KIND)) &&
-	       e->kind != COWSNAP_SLOT_FREE && e->kind != COWSNAP_SLOT_RECORDS;
+	return !(e->marks & ENTRY_DOUBTED) && entry_is_exception(e);
 }
 
 static int sort_exceptions(struct store *s)

@@ -6,6 +6,7 @@
 
 #include "itemjson.h"
 #include "list.h"
+#include "prometheus.h"
 #include "session.h"
 #include "size.h"
 
@@ -16,6 +17,7 @@ const struct option_text list_options[] = {
 
 const struct option_text status_options[] = {
 	{ "json", 0, NULL, "print JSON instead of text" },
+	{ "prometheus", 0, NULL, "print metrics for Prometheus instead" },
 	{ NULL },
 };
 
@@ -107,18 +109,29 @@ static void print_tree(struct cowsnap *c, const struct cowsnap_item *chosen)
 			print_origin(o);
 }
 
+/* A session and what was chosen, which is printed if it is to be JSON. NULL without a session. */
+static struct cowsnap *open_chosen(const struct words *w, const struct cowsnap_item **chosen,
+				   int *status)
+{
+	struct cowsnap *c = session_open(w);
+
+	if (!c)
+		return NULL;
+	*status = choose(w, c, chosen);
+	if (!*status && option_given(w, "json"))
+		print_json(c, *chosen);
+	return c;
+}
+
 int command_list(const struct words *w)
 {
 	const struct cowsnap_item *chosen;
-	struct cowsnap *c = session_open(w);
 	int status;
+	struct cowsnap *c = open_chosen(w, &chosen, &status);
 
 	if (!c)
 		return EXIT_CANNOT;
-	status = choose(w, c, &chosen);
-	if (!status && option_given(w, "json"))
-		print_json(c, chosen);
-	else if (!status)
+	if (!status && !option_given(w, "json"))
 		print_tree(c, chosen);
 	return session_end(c, status);
 }
@@ -170,19 +183,18 @@ static void print_all(const struct cowsnap_item *item, int indent)
 int command_status(const struct words *w)
 {
 	const struct cowsnap_item *chosen, *o;
-	struct cowsnap *c = session_open(w);
 	bool lost = false;
 	int status;
+	struct cowsnap *c = open_chosen(w, &chosen, &status);
 
 	if (!c)
 		return EXIT_CANNOT;
-	status = choose(w, c, &chosen);
-	if (!status && option_given(w, "json"))
-		print_json(c, chosen);
+	if (!status && option_given(w, "prometheus"))
+		status = prometheus_print(c, chosen);
 	for (o = chosen ? chosen : cowsnap_first(c); o && !status;
 	     o = chosen ? NULL : cowsnap_next(o)) {
 		lost |= any_lost(o);
-		if (!option_given(w, "json"))
+		if (!option_given(w, "json") && !option_given(w, "prometheus"))
 			print_all(o, 0);
 	}
 	return session_end(c, status ? status : lost ? EXIT_DAMAGE : EXIT_CLEAN);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The cowsnap command: the table of its subcommands. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chart.h"
 #include "clone.h"
 #include "command.h"
 #include "create.h"
 #include "diff-command.h"
+#include "enable.h"
 #include "list.h"
 #include "maintain.h"
 #include "mounts.h"
@@ -16,6 +20,7 @@
 #include "rollback.h"
 #include "send.h"
 #include "snapshots.h"
+#include "tab-command.h"
 #include "tune.h"
 #include "watch.h"
 
@@ -29,7 +34,7 @@ static const struct command commands[] = {
 	  snapshot_options, 1, -1, command_snapshot },
 	{ "list", "[--json] [ORIGIN|SNAPSHOT]", "list origins, stores and snapshots as a tree",
 	  list_options, 0, 1, command_list },
-	{ "status", "[--json] [ORIGIN|SNAPSHOT]", "print every counter and option",
+	{ "status", "[--json|--prometheus] [ORIGIN|SNAPSHOT]", "print every counter and option",
 	  status_options, 0, 1, command_status },
 	{ "watch", "[-i SECONDS] [-c NUMBER] [--json] [ORIGIN]",
 	  "print what stores take in, and when they will be full",
@@ -42,7 +47,8 @@ static const struct command commands[] = {
 	  activate_options, 1, -1, command_activate },
 	{ "deactivate", "[-n] SNAPSHOT...", "take devices from snapshots, which stay",
 	  dry_options, 1, -1, command_deactivate },
-	{ "delete", "[-n] SNAPSHOT...", "delete snapshots", dry_options, 1, -1, command_delete },
+	{ "delete", "[-t] [-n] SNAPSHOT...", "delete snapshots, or give them up to trackers",
+	  delete_options, 1, -1, command_delete },
 	{ "rollback", "[-b] [-f] SNAPSHOT", "make the origin what the snapshot shows",
 	  rollback_options, 1, 1, command_rollback },
 	{ "clone", "[-b] [-f] SNAPSHOT TARGET", "copy a snapshot to a device, a volume of its own",
@@ -61,6 +67,14 @@ static const struct command commands[] = {
 	  dry_options, 1, 1, command_resize },
 	{ "remove", "[-f] [-k] ORIGIN", "take origin and store away; the plain device stays",
 	  remove_options, 1, 1, command_remove },
+	{ "enable", "[-n] [OPTION]... --store=STORE DEVICE",
+	  "give a device snapshots, also one in use, and at each boot",
+	  enable_options, 1, 1, command_enable },
+	{ "disable", "[-f] NAME", "give no snapshots any more what enable has given them",
+	  disable_options, 1, 1, command_disable },
+	{ "tab", "[-w SECONDS] check|start|stop|settle|units|owns [NAME]...",
+	  "check, start or stop what /etc/cowsnaptab lists",
+	  tab_options, 1, -1, command_tab },
 	{ "check", "[-q] [-v] [--no-data] STORE", "verify every checksum and every pointer",
 	  check_options, 1, 1, command_check },
 	{ "dump", "[--json] STORE", "print the metadata of the store as text or JSON",
@@ -98,7 +112,7 @@ static int version(void)
 	return EXIT_CLEAN;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
 	int i;
 
@@ -112,4 +126,41 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			return command_run(&commands[i], argc - 1, argv + 1);
 	return cannot_because(argv[1], "there is no such command; cowsnap --help lists them");
+}
+
+/*
+ * Where a standard descriptor is closed, the next file that is opened would get its number:
+ * a store, say, that messages are then written onto. What stands in for it fails as it would.
+ */
+static bool fill_descriptors(void)
+{
+	static const int stand_in[] = { O_WRONLY, O_RDONLY, O_WRONLY };
+	int fd;
+
+	for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", stand_in[fd]) != fd)
+			return false;
+	return true;
+}
+
+/* Some filesystems say only at the close that there was no room. */
+static bool end_output(void)
+{
+	bool bad = ferror(stdout);
+
+	errno = 0;
+	return !fclose(stdout) && !bad;
+}
+
+int main(int argc, char **argv)
+{
+	int r;
+
+	if (!fill_descriptors())
+		return EXIT_CANNOT;
+	r = run(argc, argv);
+	if (!end_output() && r == EXIT_CLEAN)
+		return cannot_because("standard output", "it could not be written%s%s",
+				      errno ? ": " : "", errno ? strerror(errno) : "");
+	return r;
 }

@@ -4,14 +4,7 @@
 #define COWSNAP_TOOLS_MAINTAIN_H
 
 #include "command.h"
-#include "device.h"
-#include "store.h"
-
-/* A store that is not in use, all of it read. 0, or the status to end with, after a sentence. */
-int open_store(struct device *dev, struct store *s, const char *path, bool write);
-void close_store(struct device *dev, struct store *s);
-/* The same of a device that is open. It stays so. */
-int load_store(struct device *dev, struct store *s, const char *path);
+#include "loading.h"
 
 extern const struct option_text check_options[];
 int command_check(const struct words *w);

@@ -31,13 +31,13 @@ const char *use_of(const char *path, const char *number, char *text, size_t len)
 	return text;
 }
 
-static int check_name(const char *name)
+int place_check_name(const char *command, const char *name)
 {
-	if (*name && strlen(name) <= PLACE_NAME &&
+	if (*name && *name != '-' && strlen(name) <= PLACE_NAME &&
 	    !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 			       "0123456789_.+:-")] && strcmp(name, ".") && strcmp(name, ".."))
 		return 0;
-	return cannot_because("create", "\"%s\" is no name for an origin: letters, digits and "
+	return cannot_because(command, "\"%s\" is no name for an origin: letters, digits and "
 					"_.+:-, "
 			      "at most %d of them; --name gives another", name, PLACE_NAME);
 }
@@ -144,7 +144,7 @@ int place_find(struct place *p, struct cowsnap *c, const char *device, const cha
 	sys_map_name(p->number, mapped, sizeof(mapped));
 	if (!name)
 		name = mapped[0] ? mapped : strrchr(p->path, '/') + 1;
-	status = check_name(name);
+	status = place_check_name("create", name);
 	if (status)
 		return status;
 	snprintf(p->name, sizeof(p->name), "%s", name);

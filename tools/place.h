@@ -22,6 +22,9 @@ struct place {
 	bool home_exists;		/* an earlier run has made it */
 };
 
+/* Can an origin have that name? 0, or EXIT_CANNOT after a sentence of @command. */
+int place_check_name(const char *command, const char *name);
+
 /*
  * Where the origin of @device is to stand, with @name or NULL. 0, or EXIT_CANNOT after a
  * sentence.

@@ -59,6 +59,27 @@ int receive_state_path(const char *target, bool is_device, char path[PATH_MAX])
 
 /* ---- text ---- */
 
+static int base_text(const struct stream_what *what, char *text, size_t len)
+{
+	char uuid[33];
+
+	if (!stream_other_base(what))
+		return 0;
+	stream_hex(what->from_uuid, sizeof(what->from_uuid), uuid);
+	return snprintf(text, len, "base %s\n", uuid);
+}
+
+static int kept_text(const struct receive_kept *kept, char *text, size_t len)
+{
+	char uuid[33];
+
+	if (!kept->epoch)
+		return 0;
+	stream_hex(kept->uuid, sizeof(kept->uuid), uuid);
+	return snprintf(text, len, "snapshot %u epoch %" PRIu64 " store %s\n", kept->id,
+			kept->epoch, uuid);
+}
+
 static int state_text(const struct receive_state *state, char text[STATE_BYTES])
 {
 	const struct stream_what *what = &state->what;
@@ -73,7 +94,31 @@ static int state_text(const struct receive_state *state, char text[STATE_BYTES])
 		     what->from_epoch, what->from_bytes, what->from_id,
 		     what->to_epoch, what->to_bytes, what->to_id, what->time,
 		     state->whole, state->position, state->sample);
+	n += base_text(what, text + n, STATE_BYTES - n);
+	n += kept_text(&state->kept, text + n, STATE_BYTES - n);
 	return n + snprintf(text + n, STATE_BYTES - n, "crc %08x\n", crc32c(~0U, text, n));
+}
+
+/* What does not become the same text again is damaged. */
+static void read_base(const char *text, struct stream_what *what)
+{
+	const char *at = strstr(text, "\nbase ");
+	char uuid[33];
+
+	memcpy(what->from_uuid, what->uuid, sizeof(what->uuid));
+	if (at && sscanf(at, " base %32[0-9a-f]", uuid) == 1 && strlen(uuid) == 32)
+		stream_unhex(uuid, what->from_uuid, sizeof(what->from_uuid));
+}
+
+static void read_kept(const char *text, struct receive_kept *kept)
+{
+	const char *at = strstr(text, "\nsnapshot ");
+	char uuid[33];
+
+	if (!at || sscanf(at, " snapshot %" SCNu32 " epoch %" SCNu64 " store %32[0-9a-f]",
+			  &kept->id, &kept->epoch, uuid) != 3 ||
+	    strlen(uuid) != 32 || !stream_unhex(uuid, kept->uuid, sizeof(kept->uuid)))
+		memset(kept, 0, sizeof(*kept));
 }
 
 static bool read_text(const char *text, struct receive_state *state)
@@ -92,6 +137,8 @@ static bool read_text(const char *text, struct receive_state *state)
 		return false;
 	state->exists = true;
 	state->whole = whole;
+	read_base(text, what);
+	read_kept(text, &state->kept);
 	/* With its crc, or not at all. */
 	state_text(state, again);
 	return !strcmp(text, again);

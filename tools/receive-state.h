@@ -13,12 +13,20 @@
 
 #include "stream.h"
 
+/* The snapshot that a target with a store got of a whole image. */
+struct receive_kept {
+	u32 id;
+	u64 epoch;		/* 0: there is none */
+	u8 uuid[16];		/* of the target's own store */
+};
+
 struct receive_state {
 	bool exists;
 	bool whole;		/* the image is there; else a part of the stream */
 	struct stream_what what;
 	u64 position;		/* what lies below is durable */
 	u32 sample;		/* of a whole image */
+	struct receive_kept kept;	/* the same */
 };
 
 /* Where the state of @target is kept. 0, or -1 with errno. */

@@ -57,7 +57,7 @@ int receive_header(struct receiver *r)
 /* ---- durable ---- */
 
 /* r->state says what the file says, also if that cannot be written. */
-static int save(struct receiver *r, const struct receive_state *state)
+int receive_save(struct receiver *r, const struct receive_state *state)
 {
 	if (receive_state_write(r->state_path, state)) {
 		snprintf(r->error, sizeof(r->error), "%.100s: %s", r->state_path, strerror(errno));
@@ -78,7 +78,7 @@ int receive_checkpoint(struct receiver *r)
 		state.position = r->next;
 	r->unsafe = 0;
 	r->synced = now_ms();
-	return save(r, &state);
+	return receive_save(r, &state);
 }
 
 static int checkpoint_if_due(struct receiver *r, u64 written)
@@ -104,7 +104,8 @@ static int begin(struct receiver *r)
 	state.whole = false;
 	state.what = r->info.what;
 	state.sample = 0;
-	if (save(r, &state)) {
+	memset(&state.kept, 0, sizeof(state.kept));
+	if (receive_save(r, &state)) {
 		target_unmake(r->target);
 		return -1;
 	}
@@ -164,7 +165,7 @@ static int take_end(struct receiver *r, const struct stream_part *p)
 	if (target_cut(t, what->to_bytes) || target_sync(t) ||
 	    target_sample(t, what->to_bytes, &state.sample))
 		return fail(r, t->error);
-	return save(r, &state);
+	return receive_save(r, &state);
 }
 
 /* A full stream leaves nothing out. */

@@ -4,6 +4,7 @@
 #define COWSNAP_TOOLS_RECEIVE_STREAM_H
 
 #include "progress.h"
+#include "receive-history.h"
 #include "receive-state.h"
 #include "receive-target.h"
 #include "stream.h"
@@ -14,6 +15,7 @@ struct receiver {
 	struct target *target;
 	struct receive_state state;
 	const char *state_path;
+	struct history *history;	/* NULL: no snapshot is made of the image */
 	bool begun;		/* the target may have changed */
 	u64 next;		/* no record may begin below */
 	u64 records;
@@ -35,5 +37,7 @@ int receive_header(struct receiver *r);
 int receive_records(struct receiver *r);
 /* What has been written so far is durable, and so is how far that is: r->state. */
 int receive_checkpoint(struct receiver *r);
+/* @state is durable, and is r->state. */
+int receive_save(struct receiver *r, const struct receive_state *state);
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "crc32c.h"
+#include "loading.h"
 #include "receive-target.h"
 #include "stream.h"
 
@@ -66,7 +67,7 @@ const char *target_content(struct target *t, char *text, size_t len)
 
 	if (!t->exists || !t->bytes)
 		return NULL;
-	content = device_content(&t->dev, text, len);
+	content = content_or_store(&t->dev, text, len);
 	/* A device without anything known on it is what one takes for a copy. */
 	return content || t->is_device ? content : "data";
 }
@@ -153,8 +154,13 @@ int target_zero(struct target *t, u64 offset, u64 len)
 
 int target_sync(struct target *t)
 {
-	return io_sync(&t->dev.io) ? fail(t, "what was written is not durable: %s",
-					  strerror(errno)) : 0;
+	if (!t->sync_failed && !io_sync(&t->dev.io))
+		return 0;
+	/* The kernel tells of what is lost once: to ask again would succeed. */
+	if (!t->sync_failed)
+		t->sync_errno = errno;
+	t->sync_failed = true;
+	return fail(t, "what was written is not durable: %s", strerror(t->sync_errno));
 }
 
 int target_sample(struct target *t, u64 bytes, u32 *crc)

@@ -14,6 +14,8 @@ struct target {
 	u64 bytes;		/* what was there before; of a file, to the byte */
 	bool is_device;
 	bool opened;
+	bool sync_failed;
+	int sync_errno;
 	char error[200];
 };
 

@@ -13,6 +13,7 @@
 
 const struct option_text receive_options[] = {
 	{ "force", 'f', NULL, "write over other contents; take TARGET for the base" },
+	{ "snapshot", 0, NULL, "TARGET is an origin; make a snapshot of it when it is the image" },
 	{ "state", 0, "FILE", "where to keep what TARGET holds" },
 	{ "token", 0, NULL, "print where a stream that was cut goes on, receive nothing" },
 	{ "progress", 0, NULL, "say how far it is even if stderr is no terminal" },
@@ -23,21 +24,42 @@ const struct option_text receive_options[] = {
 
 static const char *name_of(const struct stream_what *what, bool base, char text[128])
 {
-	return stream_name(what->uuid, base ? what->from_epoch : what->to_epoch,
+	return stream_name(base ? what->from_uuid : what->uuid,
+			   base ? what->from_epoch : what->to_epoch,
 			   base ? what->from_id : what->to_id, text, 128);
 }
 
 static bool same_image(const struct stream_what *has, const struct stream_what *base)
 {
-	return !memcmp(has->uuid, base->uuid, sizeof(has->uuid)) &&
+	return !memcmp(has->uuid, base->from_uuid, sizeof(has->uuid)) &&
 	       has->to_epoch == base->from_epoch && has->to_bytes == base->from_bytes;
 }
 
-static int check_sample(struct target *t, const struct receive_state *state)
+static int changed_since(const struct receiver *r)
 {
+	const struct receive_state *state = &r->state;
+	char text[128];
+
+	return cannot_because(r->target->path, "it was changed since it became %s; cowsnap "
+					       "rollback %s@%u goes back to that",
+			      name_of(&state->what, false, text), r->history->origin,
+			      state->kept.id);
+}
+
+/* Is the target still the image that it has become? */
+static int check_image(const struct receiver *r)
+{
+	const struct receive_state *state = &r->state;
+	struct target *t = r->target;
 	char text[128];
 	u32 sample;
 
+	if (r->history) {
+		enum history_answer answer = history_ask(r->history, t, state);
+
+		if (answer != HISTORY_UNKNOWN)
+			return answer == HISTORY_SAME ? 0 : changed_since(r);
+	}
 	if (t->dev.io.bytes < state->what.to_bytes)
 		return cannot(t->path, "it is shorter than the image it had; receive a full "
 				       "stream with --force");
@@ -128,7 +150,7 @@ static int decide(struct receiver *r, bool force)
 					       "were compared with");
 	if (!r->state.exists || !r->target->exists || !same_image(&r->state.what, what))
 		return refuse_base(r);
-	return check_sample(r->target, &r->state);
+	return check_image(r);
 }
 
 static bool has_it_already(const struct receiver *r)
@@ -140,10 +162,21 @@ static bool has_it_already(const struct receiver *r)
 	       has->to_bytes == what->to_bytes;
 }
 
+/* To the sender, a stream that nobody reads to its end is an error. */
+static void read_to_end(int fd)
+{
+	char rest[65536];
+	ssize_t got;
+
+	do
+		got = read(fd, rest, sizeof(rest));
+	while (got > 0 || (got < 0 && errno == EINTR));
+}
+
 static int say_already(const struct receiver *r)
 {
 	char text[128];
-	int status = check_sample(r->target, &r->state);
+	int status = check_image(r);
 
 	if (!status)
 		fprintf(stderr, "%s: it is %s already; nothing was changed\n", r->target->path,
@@ -169,6 +202,20 @@ static void catch_signals(void)
 	sigaction(SIGHUP, &action, NULL);
 	/* A file that must not become longer is a write that fails. */
 	signal(SIGXFSZ, SIG_IGN);
+}
+
+/* One that was killed before may have made the same. */
+static int keep(struct receiver *r)
+{
+	struct receive_state state = r->state;
+	int status;
+
+	if (!r->history || state.kept.epoch)
+		return 0;
+	status = history_snapshot(r->history, &state);
+	if (!status && receive_save(r, &state))
+		return cannot(r->target->path, r->error);
+	return status;
 }
 
 /* It has stopped: what is there is made durable, and where to go on is said. */
@@ -198,18 +245,27 @@ static int receive(struct receiver *r, const struct words *w)
 		       !option_given(w, "progress") && !isatty(STDERR_FILENO));
 	status = receive_records(r);
 	progress_end(&r->progress);
-	return status ? stopped(r) : EXIT_CLEAN;
+	return status ? stopped(r) : keep(r);
 }
 
 static int receive_onto(struct receiver *r, const struct words *w)
 {
+	int status;
+
 	r->fd = STDIN_FILENO;
 	if (isatty(r->fd))
 		return cannot("standard input", "it is a terminal; feed the stream from a file or "
 						"a pipe");
 	if (receive_header(r))
 		return cannot_because("the stream", "%s; nothing was changed", r->error);
-	return has_it_already(r) && !option_given(w, "force") ? say_already(r) : receive(r, w);
+	if (!has_it_already(r) || option_given(w, "force"))
+		return receive(r, w);
+	status = say_already(r);
+	if (!status)
+		status = keep(r);
+	if (!status)
+		read_to_end(r->fd);
+	return status;
 }
 
 /* ---- --token ---- */
@@ -245,18 +301,35 @@ static int read_state(struct receiver *r, const struct words *w, char path[PATH_
 			    "it, or --force");
 }
 
-int command_receive(const struct words *w)
+static int receive_target(struct receiver *r, const struct words *w, const char *target)
 {
 	char path[PATH_MAX];
 	struct target t;
-	struct receiver r = { .target = &t };
 	int status;
 
-	if (target_open(&t, w->word[0]))
-		return cannot(w->word[0], t.error);
-	status = read_state(&r, w, path);
+	r->target = &t;
+	if (target_open(&t, target))
+		return cannot(target, t.error);
+	status = read_state(r, w, path);
 	if (!status)
-		status = option_given(w, "token") ? print_token(&r) : receive_onto(&r, w);
+		status = option_given(w, "token") ? print_token(r) : receive_onto(r, w);
 	target_close(&t);
+	return status;
+}
+
+int command_receive(const struct words *w)
+{
+	struct receiver r = { 0 };
+	struct history history;
+	int status;
+
+	if (!option_given(w, "snapshot"))
+		return receive_target(&r, w, w->word[0]);
+	status = history_open(&history, w->word[0]);
+	if (status)
+		return status;
+	r.history = &history;
+	status = receive_target(&r, w, history.device);
+	history_close(&history);
 	return status;
 }

@@ -13,6 +13,7 @@ const char *record_state_name(unsigned int state)
 {
 	static const char *const names[COWSNAP_RECORD_STATES] = {
 		"free", "live", "overflowed", "invalid", "dropped", "merging", "merged",
+		"tracker",
 	};
 
 	return state < COWSNAP_RECORD_STATES ? names[state] : "unknown";

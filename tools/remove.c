@@ -104,6 +104,26 @@ static int drop_snapshot_devices(struct removal *m)
 	return r;
 }
 
+/*
+ * Before the origin goes: if this is killed later, nobody opens snapshots of an origin that was
+ * written without them. What a broken store does not forget goes with its superblocks.
+ */
+static void forget_snapshots(struct removal *m)
+{
+	const struct cowsnap_item *store, *s;
+	char message[64];
+
+	for (store = cowsnap_inside(m->origin); store; store = cowsnap_next(store)) {
+		if (!is_persistent(store) || option(m, "keep"))
+			continue;
+		for (s = cowsnap_inside(store); s; s = cowsnap_next(s)) {
+			snprintf(message, sizeof(message), "delete %s %s", cowsnap_get(s, "id"),
+				 cowsnap_get(store, "number"));
+			map_message(m->c, m->name, message);
+		}
+	}
+}
+
 static int note_stores(struct removal *m)
 {
 	const struct cowsnap_item *s;
@@ -137,6 +157,8 @@ static int remove_origin(struct removal *m)
 	if (look_at_snapshots(m) || look_at_use(m) || note_stores(m))
 		return EXIT_CANNOT;
 	r = drop_snapshot_devices(m);
+	if (!r)
+		forget_snapshots(m);
 	if (!r)
 		r = place_leave(m->c, m->origin);
 	for (i = 0; i < m->nr_stores && !r; i++)

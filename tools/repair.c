@@ -17,6 +17,7 @@
 
 #include "check.h"
 #include "repair.h"
+#include "track.h"
 
 #define SECTOR 512
 
@@ -137,6 +138,24 @@ static void repair_records_block(struct repair *p, struct records_chunk *c, u32 
 	c->marks[block] |= BLOCK_DIRTY;
 }
 
+static void repair_trackers(struct repair *p)
+{
+	struct store *s = p->s;
+	unsigned int nr = 0;
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		if (!record_is_tracker(&s->record[i]))
+			continue;
+		if (!track_is_whole(s, &s->record[i]))
+			set_state(p, &s->record[i], COWSNAP_RECORD_INVALID,
+				  "a block of the tracker is missing or damaged");
+		else if (nr++ >= COWSNAP_MAX_TRACKERS)
+			set_state(p, &s->record[i], COWSNAP_RECORD_INVALID,
+				  "it is one tracker too many");
+	}
+}
+
 static void repair_records(struct repair *p)
 {
 	struct store *s = p->s;
@@ -147,6 +166,7 @@ static void repair_records(struct repair *p)
 	for (i = 0; i < s->nr_records; i++)
 		if (s->record[i].marks)
 			repair_record(p, &s->record[i]);
+	repair_trackers(p);
 	for (i = 0; i < s->nr_records_chunks; i++)
 		for (block = 0; block < s->geo.chunk_blocks; block++)
 			repair_records_block(p, &s->records[i], block);
@@ -307,9 +327,10 @@ static void repair_pointers(struct repair *p, struct entry *e)
 		drop_slot(p, e);
 		return;
 	}
-	if (e->kind == COWSNAP_SLOT_RECORDS && e->marks & (ENTRY_TWICE | ENTRY_BEYOND)) {
-		report(p->r, "slot of chunk %" PRIu64 " of the store: freed, no records there",
-		       e->place);
+	if ((e->kind == COWSNAP_SLOT_RECORDS || e->kind == COWSNAP_SLOT_TRACK) &&
+	    e->marks & (ENTRY_TWICE | ENTRY_BEYOND)) {
+		report(p->r, "slot of chunk %" PRIu64 " of the store: freed, no %s there",
+		       e->place, e->kind == COWSNAP_SLOT_TRACK ? "tracker" : "records");
 		drop_slot(p, e);
 		return;
 	}

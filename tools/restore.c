@@ -118,6 +118,15 @@ static int set_records(struct dump *d)
 	return 0;
 }
 
+static const char *why_given_up(const struct dump *d)
+{
+	if (!d->outdated)
+		return "the dump may lack entries of it";
+	if (!d->seen_end)
+		return "the dump has no end, it may be cut off; -f keeps the snapshot as the dump has it";
+	return "the store is newer than the dump; -f keeps the snapshot as the dump has it";
+}
+
 /* What the dump does not know would appear as newer data of the origin. */
 static int give_up_lost(struct dump *d, struct report *r)
 {
@@ -128,9 +137,7 @@ static int give_up_lost(struct dump *d, struct report *r)
 		rec = &d->s.record[i];
 		if (!record_live(rec) || (rec->epoch > d->lost_epoch && !d->outdated))
 			continue;
-		report(r, "snapshot %u becomes invalid: %s", rec->id, d->outdated ?
-		       "the store is newer than the dump; -f keeps the snapshot as the dump has it" :
-		       "the dump may lack entries of it");
+		report(r, "snapshot %u becomes invalid: %s", rec->id, why_given_up(d));
 		rec->state = COWSNAP_RECORD_INVALID;
 	}
 	if (!record_by_id(&d->s, le32toh(d->s.super.merge_id)) ||

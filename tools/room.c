@@ -25,6 +25,33 @@ static bool only_begun(const struct store *s)
 	       (first->state == COWSNAP_RECORD_FREE || le16toh(first->id) == SNAPSHOT_SETUP_ID);
 }
 
+static void note_uuid(struct room *r, const struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(s->super.uuid); i++)
+		snprintf(r->uuid + 2 * i, 3, "%02x", s->super.uuid[i]);
+}
+
+/*
+ * What is left where restore or enable was interrupted, before there was a store: a superblock of
+ * which there is nothing but its name, and the second of its kind, or not yet.
+ */
+static bool is_unfinished(struct device *dev)
+{
+	static const char name[COWSNAP_SUPER_BYTES] = COWSNAP_MAGIC, zeroes[COWSNAP_SUPER_BYTES];
+	char head[4096];
+	size_t at;
+
+	if (io_read(&dev->io, 0, head, sizeof(head)) || memcmp(head, name, sizeof(name)))
+		return false;
+	for (at = sizeof(name); at < sizeof(head); at += sizeof(name))
+		if (memcmp(head + at, name, sizeof(name)) &&
+		    memcmp(head + at, zeroes, sizeof(zeroes)))
+			return false;
+	return true;
+}
+
 static int judge(struct room *r, struct device *dev)
 {
 	enum store_kind kind;
@@ -36,9 +63,14 @@ static int judge(struct room *r, struct device *dev)
 		r->state = only_begun(&s) ? ROOM_BEGUN : ROOM_STORE;
 		r->origin_sectors = le64toh(s.super.origin_sectors);
 		r->chunk_sectors = le32toh(s.super.chunk_sectors);
+		r->has_snapshots = r->state == ROOM_STORE &&
+				   (store_load(&s) || s.nr_records || s.nr_records_chunks);
+		note_uuid(r, &s);
 	} else if (device_content(dev, content, sizeof(content))) {
 		r->state = ROOM_OTHER;
 		snprintf(r->content, sizeof(r->content), "it holds %s", content);
+	} else if (kind == STORE_DAMAGED && is_unfinished(dev)) {
+		r->state = ROOM_UNFINISHED;
 	} else if (kind == STORE_NEW) {
 		r->state = ROOM_EMPTY;
 	} else {

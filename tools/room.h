@@ -8,8 +8,9 @@
 
 enum room_state {
 	ROOM_EMPTY,		/* zeroes: the kernel makes a store of it */
+	ROOM_UNFINISHED,	/* it was to become a store, and is none */
 	ROOM_BEGUN,		/* a store without snapshots, of an interrupted create */
-	ROOM_STORE,		/* one with snapshots */
+	ROOM_STORE,		/* one that has been used */
 	ROOM_OTHER,		/* something else */
 };
 
@@ -17,7 +18,9 @@ struct room {
 	enum room_state state;
 	char content[160];		/* of ROOM_OTHER, in words */
 	uint64_t origin_sectors;	/* of a store */
+	char uuid[33];
 	uint32_t chunk_sectors;
+	bool has_snapshots;		/* or nobody knows */
 };
 
 /* 0, or EXIT_CANNOT after a sentence. The device must not be in use. */

@@ -35,8 +35,7 @@ static int __attribute__((format(printf, 2, 3))) fail(struct source *src, const 
 
 static bool may_be_seen(const struct entry *e, u64 epoch)
 {
-	if (e->marks & ENTRY_BAD_KIND || e->kind == COWSNAP_SLOT_FREE ||
-	    e->kind == COWSNAP_SLOT_RECORDS)
+	if (!entry_is_exception(e))
 		return false;
 	return exception_is_private(e) ? e->epoch == epoch : e->epoch >= epoch;
 }

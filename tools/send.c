@@ -27,6 +27,8 @@ const struct option_text send_options[] = {
 struct request {
 	const char *store, *from, *to, *origin, *resume;
 	char from_word[16];
+	struct number n[2];
+	bool across;		/* from is the name of a snapshot in another store */
 	struct stream_what token;
 	u64 position;
 	u64 rate;
@@ -54,6 +56,8 @@ static int take_token(struct request *q, const struct store *s)
 	if (!q->token.from_epoch)
 		return q->from ? cannot(q->from, "the stream to be resumed is a full one; leave "
 						 "out --from") : 0;
+	if (q->across)
+		return 0;
 	r = record_of_epoch(s, q->token.from_epoch);
 	if (!r)
 		return cannot_because(q->store, "the snapshot of epoch %" PRIu64
@@ -69,6 +73,8 @@ static int take_token(struct request *q, const struct store *s)
 
 static int check_token(const struct request *q, const struct diff *d)
 {
+	if (q->resume && q->across && d->a.epoch != q->token.from_epoch)
+		return cannot(q->from, "the stream to be resumed compares with another snapshot");
 	if (!q->resume || (d->b.epoch == q->token.to_epoch && q->position <= d->b.sectors * SECTOR))
 		return 0;
 	return cannot_because(q->to, "the stream to be resumed is of epoch %" PRIu64
@@ -84,6 +90,7 @@ static void fill_info(struct stream_info *info, const struct request *q, const s
 
 	memset(info, 0, sizeof(*info));
 	memcpy(what->uuid, d->uuid, sizeof(what->uuid));
+	memcpy(what->from_uuid, d->from_uuid, sizeof(what->from_uuid));
 	what->to_epoch = d->b.epoch;
 	what->to_bytes = d->b.sectors * SECTOR;
 	what->to_id = d->b.id;
@@ -157,7 +164,9 @@ static int send_diff(struct diff_store *ds, const struct words *w, const struct 
 		return r;
 	if (d->b.now || d->a.now)
 		return cannot("now", "what changes cannot be sent; make a snapshot and name it");
-	if (q->from && d->a.epoch == d->b.epoch)
+	if (d->b.tracker)
+		return cannot(q->to, "it was given up to a tracker and has no data; make a snapshot");
+	if (q->from && !q->across && d->a.epoch == d->b.epoch)
 		return cannot(q->to, "nothing to send: it would be compared with itself");
 	extents_cut(&d->changed, q->position);
 	r = source_open(&src, ds, &d->b, q->origin);
@@ -178,7 +187,8 @@ static int send_snapshot(const struct words *w, struct request *q)
 		return r;
 	r = q->resume ? take_token(q, &ds.s) : 0;
 	if (!r)
-		r = diff_make(&ds, &d, q->from, q->to);
+		r = q->across ? diff_across(&ds, &d, q->from, q->to) :
+		    diff_make(&ds, &d, q->from, q->to);
 	if (!r)
 		r = send_diff(&ds, w, q, &d);
 	diff_free(&d);
@@ -194,7 +204,7 @@ static int read_request(struct request *q, const struct words *w)
 
 	memset(q, 0, sizeof(*q));
 	q->store = w->word[0];
-	q->to = snapshot_number(w->word[0]);
+	q->to = snapshot_number(w->word[0], &q->n[0]);
 	if (w->nr_words > 1 && q->to)
 		return cannot(w->word[1], "a word too many; ORIGIN@NUMBER is all that is needed");
 	if (w->nr_words < 2 && !q->to)
@@ -203,8 +213,9 @@ static int read_request(struct request *q, const struct words *w)
 	if (!q->to)
 		q->to = w->word[1];
 	q->from = option_value(w, "from");
-	if (q->from) {
-		q->from = snapshot_beside(q->store, q->from);
+	q->across = q->from && snapshot_elsewhere(q->store, q->from);
+	if (q->from && !q->across) {
+		q->from = snapshot_beside(q->store, q->from, &q->n[1]);
 		if (!q->from)
 			return EXIT_CANNOT;
 	}

@@ -17,12 +17,6 @@ static void print_line(void *data, const char *text)
 	puts(text);
 }
 
-int say_error(const struct cowsnap *c)
-{
-	fprintf(stderr, "cowsnap: %s\n", cowsnap_error(c));
-	return EXIT_CANNOT;
-}
-
 struct cowsnap *session_open(const struct words *w)
 {
 	struct cowsnap *c;

@@ -20,9 +20,6 @@ bool keeps_device(const struct cowsnap_item *snapshot);
 /* Is a mapped device open, also after a second, in which udev is done with it? */
 bool stays_open(struct cowsnap *c, const char *name);
 
-/* What the library says, on stderr; returns EXIT_CANNOT. */
-int say_error(const struct cowsnap *c);
-
 /* A line for people, on stdout, unless there is --json or --dry-run. */
 void say_done(const struct words *w, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

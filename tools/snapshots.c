@@ -23,6 +23,12 @@ const struct option_text dry_options[] = {
 	{ NULL },
 };
 
+const struct option_text delete_options[] = {
+	{ "track", 't', NULL, "give the data up only: what has changed since stays known" },
+	{ "dry-run", 'n', NULL, "print the dmsetup lines, change nothing" },
+	{ NULL },
+};
+
 const struct option_text activate_options[] = {
 	{ "rw", 'w', NULL, "the snapshot can be written, which its origin does not see" },
 	{ "dry-run", 'n', NULL, "print the dmsetup lines, change nothing" },
@@ -101,7 +107,7 @@ static int each_word(const struct words *w, int (*act)(struct cowsnap *c, const 
 
 int command_delete(const struct words *w)
 {
-	return each_word(w, cowsnap_delete);
+	return each_word(w, option_given(w, "track") ? cowsnap_track : cowsnap_delete);
 }
 
 int command_deactivate(const struct words *w)

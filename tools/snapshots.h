@@ -10,8 +10,10 @@ int command_snapshot(const struct words *w);
 
 /* --dry-run and no more; also those of others. */
 extern const struct option_text dry_options[];
-int command_delete(const struct words *w);
 int command_deactivate(const struct words *w);
+
+extern const struct option_text delete_options[];
+int command_delete(const struct words *w);
 
 extern const struct option_text activate_options[];
 int command_activate(const struct words *w);

@@ -200,7 +200,8 @@ static u16 nonsense(const struct store *s, const struct entry *e)
 		return e->chunk < records_max_chunks(s) ? marks : marks | ENTRY_BAD_CHUNK;
 	if (!e->epoch || e->epoch > COWSNAP_MAX_EPOCH)
 		marks |= ENTRY_BAD_EPOCH;
-	if (e->chunk >= s->nr_origin_chunks)
+	if (e->chunk >= (e->kind == COWSNAP_SLOT_TRACK ? COWSNAP_TRACK_PIECES_MAX :
+			 s->nr_origin_chunks))
 		marks |= ENTRY_BAD_CHUNK;
 	return marks;
 }

@@ -86,8 +86,8 @@ struct block {
 
 /* A slot in use. Those of a store stand in the order of their places. */
 struct entry {
-	u64 chunk;		/* of the origin; or number of a chunk of records */
-	u64 epoch;
+	u64 chunk;		/* of the origin; or number of a chunk of records, or piece */
+	u64 epoch;		/* of a piece of a tracker: its series */
 	u64 older;		/* the next older version: alive for (older, epoch] */
 	u64 place;		/* chunk of the store */
 	u32 crc;
@@ -223,6 +223,8 @@ int exceptions_verify(struct store *s);
 /* Of a commit not known to have ended, find what cannot be believed. */
 int exceptions_doubt(struct store *s);
 bool exception_has_crc(const struct entry *e);
+/* Is it one: a version of a chunk, neither free nor metadata? */
+bool entry_is_exception(const struct entry *e);
 bool exception_is_private(const struct entry *e);
 /* Fresh, in a block of a commit not known to have ended: it stays so when it is written. */
 bool exception_is_unsure(const struct store *s, const struct entry *e);

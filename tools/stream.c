@@ -34,7 +34,13 @@ static u32 header_crc(const u8 *data, u32 len)
 bool stream_same(const struct stream_what *x, const struct stream_what *y)
 {
 	return !memcmp(x->uuid, y->uuid, sizeof(x->uuid)) && x->from_epoch == y->from_epoch &&
+	       !memcmp(x->from_uuid, y->from_uuid, sizeof(x->from_uuid)) &&
 	       x->to_epoch == y->to_epoch;
+}
+
+bool stream_other_base(const struct stream_what *what)
+{
+	return what->from_epoch && memcmp(what->uuid, what->from_uuid, sizeof(what->uuid));
 }
 
 /* ---- header ---- */
@@ -49,6 +55,10 @@ void stream_pack_header(struct stream_header *h, struct stream_info *info)
 	h->header_bytes = htole32(sizeof(*h));
 	h->flags = htole32(info->flags);
 	memcpy(h->uuid, what->uuid, sizeof(h->uuid));
+	if (stream_other_base(what)) {
+		h->flags |= htole32(STREAM_BASE);
+		memcpy(h->base_uuid, what->from_uuid, sizeof(h->base_uuid));
+	}
 	h->from_epoch = htole64(what->from_epoch);
 	h->to_epoch = htole64(what->to_epoch);
 	h->from_bytes = htole64(what->from_bytes);
@@ -86,7 +96,8 @@ static bool header_can_be(const struct stream_info *info)
 {
 	const struct stream_what *what = &info->what;
 
-	return what->to_epoch && what->to_epoch != what->from_epoch && is_length(what->to_bytes) &&
+	return what->to_epoch && is_length(what->to_bytes) &&
+	       (what->to_epoch != what->from_epoch || stream_other_base(what)) &&
 	       (what->from_epoch ? is_length(what->from_bytes) : !what->from_bytes) &&
 	       info->position <= what->to_bytes && !(info->position % STREAM_UNIT);
 }
@@ -102,6 +113,8 @@ int stream_unpack_header(const u8 *data, u32 len, struct stream_info *info, char
 	if (info->crc != le32toh(h.crc))
 		return wrong(error, "its header is damaged; send it again");
 	memcpy(what->uuid, h.uuid, sizeof(what->uuid));
+	memcpy(what->from_uuid, le32toh(h.flags) & STREAM_BASE ? h.base_uuid : h.uuid,
+	       sizeof(what->from_uuid));
 	what->from_epoch = le64toh(h.from_epoch);
 	what->to_epoch = le64toh(h.to_epoch);
 	what->from_bytes = le64toh(h.from_bytes);

@@ -29,7 +29,9 @@
 
 /* Payloads shorter than their extent are frames of zstd. */
 #define STREAM_ZSTD		1U
-#define STREAM_KNOWN_FLAGS	STREAM_ZSTD
+/* The base is in another store, as each of LVM's snapshots has one of its own. */
+#define STREAM_BASE		2U
+#define STREAM_KNOWN_FLAGS	(STREAM_ZSTD | STREAM_BASE)
 
 /* Most bytes of the image in one record with data. */
 #define STREAM_MAX_DATA		(1U << 20)
@@ -55,7 +57,7 @@ struct stream_header {
 	__le32 chunk_bytes;
 	__le16 from_id;
 	__le16 to_id;
-	__u8 reserved[16];
+	__u8 base_uuid[16];	/* of the base's store, with STREAM_BASE */
 };
 
 enum stream_type {
@@ -79,6 +81,7 @@ static_assert(sizeof(struct stream_record) == 32, "record of a stream");
 /* Which image a stream makes of which. */
 struct stream_what {
 	u8 uuid[16];
+	u8 from_uuid[16];	/* of the base's store; the same, as a rule */
 	u64 from_epoch, to_epoch;
 	u64 from_bytes, to_bytes;
 	u32 from_id, to_id;
@@ -126,6 +129,8 @@ int stream_check_part(const struct stream_info *info, const struct stream_part *
 u32 stream_payload_crc(const void *data, size_t len);
 
 bool stream_same(const struct stream_what *x, const struct stream_what *y);
+/* Is the base in another store? */
+bool stream_other_base(const struct stream_what *what);
 
 /* ---- stream-token.c: where to go on, as a word ---- */
 

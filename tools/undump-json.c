@@ -172,5 +172,6 @@ int dump_read_json(struct dump *d, FILE *in)
 	}
 	if (again)
 		return -1;
+	d->seen_end = true;
 	return peek(&r) == EOF ? 0 : fail_shape(&r);
 }

@@ -113,10 +113,20 @@ static u64 *own_value(struct dump *d, const char *name)
 	return NULL;
 }
 
+static int end_dump(struct dump *d, u64 items)
+{
+	d->seen_end = true;
+	return items == d->items ? 0 :
+	       dump_fail(d, "it should have %llu items and has %llu: lines are missing or too many",
+			 (unsigned long long)items, (unsigned long long)d->items);
+}
+
 int dump_set(struct dump *d, const char *name, const char *value)
 {
 	u64 number, *own = own_value(d, name);
 
+	if (d->seen_end)
+		return dump_fail(d, "%s stands after its end", name);
 	if (!strcmp(name, "uuid"))
 		return to_hex(value, d->s.super.uuid, 16) ? 0 :
 		       dump_fail(d, "uuid is not 32 digits");
@@ -127,6 +137,8 @@ int dump_set(struct dump *d, const char *name, const char *value)
 		return number == DUMP_VERSION ? 0 :
 		       dump_fail(d, "a dump of version %s; this program knows 1", value);
 	}
+	if (!strcmp(name, "end"))
+		return end_dump(d, number);
 	if (own) {
 		*own = number;
 		return 0;
@@ -150,7 +162,7 @@ static int name_to_state(const char *name)
 {
 	int state;
 
-	for (state = COWSNAP_RECORD_LIVE; name && state < COWSNAP_RECORD_STATES; state++)
+	for (state = COWSNAP_RECORD_LIVE; name && state < COWSNAP_RECORD_TRACKER; state++)
 		if (!strcmp(name, record_state_name(state)))
 			return state;
 	return -1;
@@ -243,6 +255,9 @@ static int add_exception(struct dump *d, const struct dump_field *f, int count)
 
 int dump_item(struct dump *d, const char *list, const struct dump_field *fields, int count)
 {
+	if (d->seen_end)
+		return dump_fail(d, "%s stands after its end", list);
+	d->items++;
 	if (!strcmp(list, "snapshot") || !strcmp(list, "snapshots"))
 		return add_snapshot(d, fields, count);
 	if (!strcmp(list, "records"))

@@ -44,7 +44,8 @@ static int drop_device(struct cowsnap *c, const struct cowsnap_item *snap)
 	return r;
 }
 
-int cowsnap_delete(struct cowsnap *c, const char *snapshot)
+/* What takes its data away, deleting it or giving it up to a tracker, is a message. */
+static int give_up(struct cowsnap *c, const char *snapshot, const char *word)
 {
 	const struct cowsnap_item *snap, *origin;
 	char message[64];
@@ -60,6 +61,13 @@ int cowsnap_delete(struct cowsnap *c, const char *snapshot)
 	if (!strcmp(cowsnap_get(snap, "state"), "merging"))
 		return fail(c, COWSNAP_BUSY, "\"%s\" is being rolled back to: let that end first",
 			    snapshot);
+	if (!strcmp(word, "track") && strcmp(cowsnap_get(snap, "state"), "live"))
+		return fail(c, COWSNAP_REFUSED, "\"%s\" is %s: only a live snapshot can be given "
+						"up to a tracker",
+			    snapshot, cowsnap_get(snap, "state"));
+	if (!strcmp(word, "track") && is_transient(snap))
+		return fail(c, COWSNAP_REFUSED, "\"%s\" is transient: its store keeps no tracker",
+			    snapshot);
 	r = drop_device(c, snap);
 	/* A transient snapshot goes with its device. */
 	if (r || is_transient(snap))
@@ -67,9 +75,19 @@ int cowsnap_delete(struct cowsnap *c, const char *snapshot)
 	if (!cowsnap_get(origin, "device"))
 		return fail(c, COWSNAP_NONE, "\"%s\" has no origin device to take messages",
 			    snapshot);
-	snprintf(message, sizeof(message), "delete %s %s", cowsnap_get(snap, "id"),
+	snprintf(message, sizeof(message), "%s %s %s", word, cowsnap_get(snap, "id"),
 		 cowsnap_get(snap->parent, "number"));
 	return map_message(c, cowsnap_get(origin, "name"), message);
+}
+
+int cowsnap_delete(struct cowsnap *c, const char *snapshot)
+{
+	return give_up(c, snapshot, "delete");
+}
+
+int cowsnap_track(struct cowsnap *c, const char *snapshot)
+{
+	return give_up(c, snapshot, "track");
 }
 
 static int make_device(struct cowsnap *c, const struct cowsnap_item *snap, bool writable)

@@ -47,7 +47,7 @@ enum cowsnap_kind {
 };
 
 /* Highest COWSNAP_ABI of the library; a program may compare. */
-#define COWSNAP_ABI	1
+#define COWSNAP_ABI	2
 int cowsnap_abi(void);
 
 /* *@c is set even if this fails, unless to NULL for lack of memory. */
@@ -89,6 +89,21 @@ uint64_t cowsnap_number(const struct cowsnap_item *item, const char *key);
 int cowsnap_is_number(const struct cowsnap_item *item, const char *key);
 
 /*
+ * ---- what has changed ----
+ *
+ * Where the image of the snapshot @to, or with NULL that of the origin as it is, may differ from
+ * that of the snapshot @from: all that differs is in it, exact to a chunk. No data is read. The
+ * store has to be persistent. In ascending order; *@extents is for cowsnap_free_extents().
+ */
+struct cowsnap_extent {
+	uint64_t offset, length;	/* in bytes */
+};
+
+int cowsnap_diff(struct cowsnap *c, const char *from, const char *to,
+		 struct cowsnap_extent **extents, uint64_t *nr);
+void cowsnap_free_extents(struct cowsnap_extent *extents);
+
+/*
  * ---- changes ----
  *
  * Where a snapshot or an origin is named, a path of its device will do.
@@ -101,6 +116,8 @@ int cowsnap_snapshot(struct cowsnap *c, const char *const *origins, unsigned int
 		     unsigned int seconds, unsigned int *ids);
 /* Delete a snapshot, ORIGIN@ID. One that has a device in use is refused. */
 int cowsnap_delete(struct cowsnap *c, const char *snapshot);
+/* Give it up to a tracker: only what has changed since stays known. The same. */
+int cowsnap_track(struct cowsnap *c, const char *snapshot);
 /* Give a snapshot the device /dev/mapper/ORIGIN@ID. If it has one, nothing is done. */
 int cowsnap_activate(struct cowsnap *c, const char *snapshot, int writable);
 int cowsnap_deactivate(struct cowsnap *c, const char *snapshot);

@@ -3,6 +3,7 @@
  * The guard of suspended devices. It is forked from a program of which nothing is known, so
  * it takes no memory and no lock: it makes the ioctls itself.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/dm-ioctl.h>
 #include <poll.h>
@@ -14,8 +15,6 @@
 #include <unistd.h>
 
 #include "guard.h"
-
-#define GUARD_RESUMED	1
 
 static bool resume(int control, const char *name)
 {
@@ -30,18 +29,20 @@ static bool resume(int control, const char *name)
 	return !ioctl(control, DM_DEV_SUSPEND, &io);
 }
 
-static int watch(int end, int control, const char *const *names, unsigned int nr,
-		 unsigned int seconds)
+/* Answers the word that all is done, if that comes in time. */
+static void watch(int end, int control, const char *const *names, unsigned int nr,
+		  unsigned int seconds)
 {
 	struct pollfd p = { .fd = end, .events = POLLIN };
 	char word;
 	unsigned int i;
 
-	if (poll(&p, 1, seconds * 1000) == 1 && read(end, &word, 1) == 1)
-		return 0;
+	if (poll(&p, 1, seconds * 1000) == 1 && read(end, &word, 1) == 1) {
+		send(end, &word, 1, MSG_NOSIGNAL);
+		return;
+	}
 	for (i = 0; i < nr; i++)
 		resume(control, names[i]);
-	return GUARD_RESUMED;
 }
 
 int guard_start(struct guard *g, const char *const *names, unsigned int nr,
@@ -63,7 +64,8 @@ int guard_start(struct guard *g, const char *const *names, unsigned int nr,
 	if (!g->pid) {
 		setsid();
 		close(ends[1]);
-		_exit(watch(ends[0], g->control, names, nr, seconds));
+		watch(ends[0], g->control, names, nr, seconds);
+		_exit(0);
 	}
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	close(ends[0]);
@@ -82,13 +84,16 @@ bool guard_resume(const struct guard *g, const char *name)
 
 bool guard_end(struct guard *g)
 {
-	int status = GUARD_RESUMED << 8;
+	bool answered;
+	char word;
 
-	/* If it has gone already, its status tells; a signal about that would end the program. */
+	/* If it has gone already, there is no answer; a signal about that would end the program. */
 	send(g->end, "", 1, MSG_NOSIGNAL);
+	answered = recv(g->end, &word, 1, 0) == 1;
 	close(g->end);
 	close(g->control);
-	while (waitpid(g->pid, &status, 0) < 0)
+	/* Whoever else has waited for it may have it: the answer has told all. */
+	while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
 		continue;
-	return WIFEXITED(status) && !WEXITSTATUS(status);
+	return answered;
 }

@@ -65,13 +65,26 @@ const struct cowsnap_item *cowsnap_first(const struct cowsnap *c)
 
 /* ---- by name ---- */
 
+/* Of a path, or of LVM's volume, VG/LV. */
+static bool number_of(const char *name, char *number, size_t len)
+{
+	char path[300];
+
+	if (!strchr(name, '/'))
+		return false;
+	if (sys_number(name, number, len))
+		return true;
+	snprintf(path, sizeof(path), "/dev/%s", name);
+	return *name != '/' && sys_number(path, number, len);
+}
+
 /* @name may be a path: of the origin's device, of one below it, or a link to one of these. */
 static const struct cowsnap_item *find_origin(const struct cowsnap *c, const char *name)
 {
 	const struct cowsnap_item *o = item_with(c->origins, "name", name);
 	char number[16];
 
-	if (o || !strchr(name, '/') || !sys_number(name, number, sizeof(number)))
+	if (o || !number_of(name, number, sizeof(number)))
 		return o;
 	o = item_with(c->origins, "number", number);
 	return o ? o : item_with(c->origins, "below", number);
@@ -81,15 +94,19 @@ static const struct cowsnap_item *find_origin(const struct cowsnap *c, const cha
 static const struct cowsnap_item *find_by_device(const struct cowsnap *c, const char *name)
 {
 	const struct cowsnap_item *o, *store, *snap = NULL;
-	char number[16];
-	bool path = strchr(name, '/');
+	char number[16], device[300];
+	bool path = number_of(name, number, sizeof(number));
 
-	if (path && !sys_number(name, number, sizeof(number)))
+	if (!path && strchr(name, '/'))
 		return NULL;
+	snprintf(device, sizeof(device), "/dev/mapper/%s", name);
 	for (o = c->origins; o && !snap; o = o->next)
-		for (store = o->inside; store && !snap; store = store->next)
+		for (store = o->inside; store && !snap; store = store->next) {
 			snap = path ? item_with(store->inside, "number", number) :
 			       item_with(store->inside, "name", name);
+			if (!snap && !path)
+				snap = item_with(store->inside, "device", device);
+		}
 	return snap;
 }
 

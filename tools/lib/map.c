@@ -366,7 +366,8 @@ static int simple(struct cowsnap *c, const char *doing, const char *word, const 
 	task = new_task(&s, type, &r);
 	if (!task)
 		return r;
-	if (type == DM_DEVICE_SUSPEND) {
+	/* The kernel tells udev nothing of these: who waited for its answer would wait for ever. */
+	if (type == DM_DEVICE_SUSPEND || type == DM_DEVICE_CLEAR) {
 		r = run(&s, task);
 		if (!r)
 			dm_task_destroy(task);
@@ -423,8 +424,12 @@ static int map_load(struct cowsnap *c, const char *name, const struct map *table
 int map_reload(struct cowsnap *c, const char *name, const struct map *table)
 {
 	char error[sizeof(c->error)];
-	int r = map_load(c, name, table);
+	int r;
 
+	/* What a killed command has loaded may hold a snapshot that the new table needs. */
+	if (!c->line)
+		map_clear(c, name);
+	r = map_load(c, name, table);
 	/* The kernel suspends a device that has a table to come, and resumes it with that. */
 	if (!r)
 		r = map_resume(c, name);

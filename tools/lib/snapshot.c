@@ -18,6 +18,7 @@
 #include "item.h"
 #include "map.h"
 #include "snapshot.h"
+#include "sys.h"
 
 #define SECTOR 512
 
@@ -28,6 +29,18 @@ struct member {
 	unsigned int id;
 	bool suspended, made;
 };
+
+/*
+ * cowsnap.rollback=NAME@NUMBER that is left on the kernel's command line was not about a snapshot
+ * of that number that is made later.
+ */
+static bool is_rolled_back_to(const struct cowsnap_item *store, unsigned int id)
+{
+	char word[300], name[300];
+
+	snprintf(name, sizeof(name), "%s@%u", cowsnap_get(cowsnap_parent(store), "name"), id);
+	return sys_kernel_word("cowsnap.rollback", word, sizeof(word)) && !strcmp(word, name);
+}
 
 /* One more than the highest, so that numbers are in the order of time; at the end the least. */
 static int choose_id(const struct cowsnap_item *store)
@@ -40,10 +53,11 @@ static int choose_id(const struct cowsnap_item *store)
 		if (other <= SNAPSHOT_MAX_ID && other > id)
 			id = other;
 	}
+	id += is_rolled_back_to(store, id + 1);
 	if (id < SNAPSHOT_MAX_ID)
 		return id + 1;
 	for (id = 1; id <= SNAPSHOT_MAX_ID; id++)
-		if (!item_with_number(store->inside, "id", id))
+		if (!item_with_number(store->inside, "id", id) && !is_rolled_back_to(store, id))
 			return id;
 	return -1;
 }

@@ -42,6 +42,11 @@ bool sys_map_name(const char *number, char *name, size_t len)
 	return read_attribute(number, "dm/name", name, len);
 }
 
+bool sys_map_uuid(const char *number, char *uuid, size_t len)
+{
+	return read_attribute(number, "dm/uuid", uuid, len);
+}
+
 const char *sys_path(const char *number, char *path, size_t len)
 {
 	char link[64], target[512], name[256];
@@ -78,6 +83,42 @@ uint64_t sys_sectors(const char *number)
 	return sectors;
 }
 
+/* The kernel writes spaces, tabs, newlines and backslashes as three octal digits. */
+static void unescape(char *text)
+{
+	char *to = text;
+	unsigned int c;
+	int n;
+
+	for (; *text; to++) {
+		n = 0;
+		if (*text == '\\' && sscanf(text + 1, "%3o%n", &c, &n) == 1 && n == 3) {
+			*to = c;
+			text += 4;
+		} else {
+			*to = *text++;
+		}
+	}
+	*to = '\0';
+}
+
+bool sys_read_only(const char *number)
+{
+	char text[8];
+
+	return read_attribute(number, "ro", text, sizeof(text)) && !strcmp(text, "1");
+}
+
+/* btrfs gives a number of its own to what is mounted; then the source tells. */
+static bool is_source(const char *line, const char *number)
+{
+	const char *rest = strstr(line, " - ");
+	char source[4096], device[32];
+
+	return rest && sscanf(rest, " - btrfs %4095s", source) == 1 && *source == '/' &&
+	       sys_number(source, device, sizeof(device)) && !strcmp(device, number);
+}
+
 bool sys_mounted(const char *number, char *where, size_t len)
 {
 	FILE *in = fopen("/proc/self/mountinfo", "re");
@@ -86,12 +127,35 @@ bool sys_mounted(const char *number, char *where, size_t len)
 
 	while (in && !found && fgets(line, sizeof(line), in)) {
 		if (sscanf(line, "%*d %*d %31s %*s %4095s", device, point) != 2 ||
-		    strcmp(device, number))
+		    (strcmp(device, number) && !is_source(line, number)))
 			continue;
+		unescape(point);
 		snprintf(where, len, "%s", point);
 		found = true;
 	}
 	if (in)
 		fclose(in);
+	return found;
+}
+
+bool sys_kernel_word(const char *word, char *value, size_t len)
+{
+	FILE *in = fopen("/proc/cmdline", "re");
+	char line[8192] = "", *one, *at = line;
+	size_t n = strlen(word);
+	bool found = false;
+
+	if (in) {
+		if (!fgets(line, sizeof(line), in))
+			line[0] = '\0';
+		fclose(in);
+	}
+	while ((one = strsep(&at, " \n"))) {
+		if (strncmp(one, word, n) || (value ? one[n] != '=' : one[n]))
+			continue;
+		if (value)
+			snprintf(value, len, "%s", one + n + 1);
+		found = true;
+	}
 	return found;
 }

@@ -13,8 +13,12 @@ bool sys_number(const char *path, char *number, size_t len);
 const char *sys_path(const char *number, char *path, size_t len);
 /* The name of a mapped device; false: it is none. */
 bool sys_map_name(const char *number, char *name, size_t len);
+bool sys_map_uuid(const char *number, char *uuid, size_t len);
 uint64_t sys_sectors(const char *number);
+bool sys_read_only(const char *number);
 /* Where it is mounted, the first place; false: nowhere. */
 bool sys_mounted(const char *number, char *where, size_t len);
+/* Does the kernel's command line have this word? With @value: WORD=value, the last. */
+bool sys_kernel_word(const char *word, char *value, size_t len);
 
 #endif

@@ -11,13 +11,17 @@
 """
 import ctypes
 
-ABI = 1
+ABI = 2
 NO_MEMORY, NO_ACCESS, BAD_NAME, NONE, EXISTS, BUSY, MANAGED, TIMEOUT, REFUSED = range(-1, -10, -1)
 # What is inside an item of each kind.
 _ORIGIN, _STORE, _SNAPSHOT = 1, 2, 3
 _INSIDE = {_ORIGIN: "stores", _STORE: "snapshots"}
 
 _LINE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+
+
+class _Extent(ctypes.Structure):
+    _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
 
 
 class Error(Exception):
@@ -48,7 +52,11 @@ def _load():
         "is_number": (ctypes.c_int, handle, name),
         "snapshot": (ctypes.c_int, handle, ctypes.POINTER(name), ctypes.c_uint, ctypes.c_uint,
                      ctypes.POINTER(ctypes.c_uint)),
+        "diff": (ctypes.c_int, handle, name, name, ctypes.POINTER(ctypes.POINTER(_Extent)),
+                 ctypes.POINTER(ctypes.c_uint64)),
+        "free_extents": (None, ctypes.POINTER(_Extent)),
         "delete": (ctypes.c_int, handle, name),
+        "track": (ctypes.c_int, handle, name),
         "activate": (ctypes.c_int, handle, name, ctypes.c_int),
         "deactivate": (ctypes.c_int, handle, name),
     }
@@ -123,9 +131,24 @@ class Cowsnap:
         self._check(self._lib.cowsnap_snapshot(self._handle, names, len(origins), seconds, ids))
         return [f"{name}@{number}" for name, number in zip(origins, ids)]
 
+    def diff(self, snapshot, other=None):
+        """Where the snapshot other, or the origin as it is, may differ: [(offset, length), ...]."""
+        extents, number = ctypes.POINTER(_Extent)(), ctypes.c_uint64()
+        self._check(self._lib.cowsnap_diff(
+            self._handle, snapshot.encode(), other.encode() if other else None,
+            ctypes.byref(extents), ctypes.byref(number)))
+        try:
+            return [(e.offset, e.length) for e in extents[:number.value]]
+        finally:
+            self._lib.cowsnap_free_extents(extents)
+
     def delete(self, snapshot):
         """Delete one, which must not be in use."""
         self._check(self._lib.cowsnap_delete(self._handle, snapshot.encode()))
+
+    def track(self, snapshot):
+        """Give it up to a tracker: only what has changed since stays known."""
+        self._check(self._lib.cowsnap_track(self._handle, snapshot.encode()))
 
     def activate(self, snapshot, writable=False):
         """Give it the device /dev/mapper/SNAPSHOT."""

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Stores that nobody has open: one is made, or its snapshots are given up. */
+#include <endian.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "blank.h"
+#include "command.h"
+#include "device.h"
+#include "maintain.h"
+#include "restore.h"
+#include "track.h"
+
+#define SECTOR 512
+
+/* The kernel's, for a store that it makes. */
+#define WAIT_TIMEOUT	60
+#define THROTTLE	100
+#define COPY_AHEAD	8192
+
+static uint32_t block_bytes(const struct device *dev, uint32_t chunk_sectors)
+{
+	uint32_t bytes = dev->io.physical_bytes;
+
+	if (bytes < dev->io.logical_bytes)
+		bytes = dev->io.logical_bytes;
+	if (bytes < COWSNAP_MIN_BLOCK_BYTES)
+		bytes = COWSNAP_MIN_BLOCK_BYTES;
+	if (bytes > COWSNAP_MAX_BLOCK_BYTES)
+		bytes = COWSNAP_MAX_BLOCK_BYTES;
+	return bytes > chunk_sectors * SECTOR ? chunk_sectors * SECTOR : bytes;
+}
+
+static int describe(struct dump *d, const struct device *dev, uint64_t origin_sectors,
+		    uint32_t chunk_sectors)
+{
+	struct cowsnap_super *super = &d->s.super;
+
+	memset(d, 0, sizeof(*d));
+	super->block_bytes = htole32(block_bytes(dev, chunk_sectors));
+	super->chunk_sectors = htole32(chunk_sectors);
+	super->origin_sectors = htole64(origin_sectors);
+	super->merge_id = htole32(COWSNAP_NO_MERGE);
+	super->wait_timeout = htole32(WAIT_TIMEOUT);
+	super->throttle = htole32(THROTTLE);
+	super->copy_ahead = htole32(COPY_AHEAD);
+	d->s.sectors = dev->io.bytes / SECTOR;
+	/* It has to differ from others, not to be a secret: no waiting for entropy. */
+	return getrandom(super->uuid, sizeof(super->uuid), GRND_INSECURE) ==
+	       sizeof(super->uuid) ? 0 : -1;
+}
+
+static void say_nothing(struct report *r, const char *text)
+{
+	(void)r;
+	(void)text;
+}
+
+int blank_make(const char *path, uint64_t origin_sectors, uint32_t chunk_sectors, char *uuid)
+{
+	struct report quiet = { .line = say_nothing };
+	struct device dev;
+	struct dump d;
+	size_t i;
+	int status = 0;
+
+	if (device_open(&dev, path, true))
+		return cannot(path, dev.error);
+	if (describe(&d, &dev, origin_sectors, chunk_sectors))
+		status = cannot(path, "no random numbers for its uuid");
+	else if (restore_store(&d, &dev.io, NULL, &quiet))
+		status = cannot(path, d.error);
+	for (i = 0; i < sizeof(d.s.super.uuid); i++)
+		snprintf(uuid + 2 * i, 3, "%02x", d.s.super.uuid[i]);
+	dump_free(&d);
+	device_close(&dev);
+	return status;
+}
+
+/* ---- giving up ---- */
+
+/* The one to which the origin is being rolled back, or NULL. */
+static const struct record *merging_record(const struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++)
+		if (le32toh(s->super.merge_id) == s->record[i].id && record_live(&s->record[i]))
+			return &s->record[i];
+	return NULL;
+}
+
+/* Of a tracker the writes are missing that went past it. */
+static void mark_records(struct store *s, const struct record *but, unsigned int *nr)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		const struct record *r = &s->record[i];
+
+		if ((!record_live(r) && !record_is_tracker(r)) || r == but)
+			continue;
+		s->record[i].state = COWSNAP_RECORD_INVALID;
+		++*nr;
+	}
+	for (i = 0; i < s->nr_records_chunks; i++)
+		memset(s->records[i].marks, BLOCK_DIRTY, s->geo.chunk_blocks);
+}
+
+int blank_give_up(const char *path, uint64_t lost, unsigned int *nr)
+{
+	const struct record *merging;
+	struct device dev;
+	struct store s;
+	int status = open_store(&dev, &s, path, true);
+
+	*nr = 0;
+	if (status)
+		return status;
+	merging = merging_record(&s);
+	if (merging && merging->time <= lost) {
+		close_store(&dev, &s);
+		cannot(path, "a rollback is under way, and its device is half of the one and half of "
+		       "the other; start it with the module, so that it ends");
+		return BLANK_MERGING;
+	}
+	mark_records(&s, merging, nr);
+	/* Records first: no superblock says more than is there. */
+	if (*nr && (store_write_records(&s) || store_write_supers(&s)))
+		status = cannot(path, "it cannot be written");
+	close_store(&dev, &s);
+	return status;
+}
+
+int blank_count_live(const char *path, unsigned int *nr)
+{
+	struct device dev;
+	struct store s;
+	size_t i;
+
+	*nr = 0;
+	if (device_open_shared(&dev, path))
+		return EXIT_CANNOT;
+	if (store_open(&s, &dev.io) != STORE_OK || store_load(&s)) {
+		device_close(&dev);
+		return EXIT_CANNOT;
+	}
+	for (i = 0; i < s.nr_records; i++)
+		*nr += record_live(&s.record[i]) || record_is_tracker(&s.record[i]);
+	close_store(&dev, &s);
+	return 0;
+}
