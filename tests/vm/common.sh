@@ -11,6 +11,9 @@ CACHE_DIR=${COWSNAP_CACHE:-/var/cache/dm-cowsnap}
 # The version of Debian's kernel series that each short name stands for.
 DEBIAN_SERIES="6.1 6.12"
 
+# That of Debian 11, the oldest the module is for.
+OLD_SERIES=5.10
+
 # The kernel whose source the debug kernel is built from.
 DEBUG_SERIES=6.1
 
