@@ -163,6 +163,20 @@ stack_cowsnap()
 	TARGET=/dev/mapper/origin
 }
 
+# stack_cowsnap_tracker CHUNK: an origin whose only snapshot has been given up to a tracker.
+stack_cowsnap_tracker()
+{
+	local chunk=$1 len
+
+	len=$(sectors "$BASE")
+	zero "${STORES[0]}"
+	make_dm given "0 $len cowsnap $BASE ${STORES[0]} P $chunk"
+	layer origin "0 $len cowsnap-origin $BASE 2 store ${STORES[0]}"
+	dmsetup remove given
+	dmsetup message origin 0 track 0
+	TARGET=/dev/mapper/origin
+}
+
 stack_raw()
 {
 	TARGET=$BASE

@@ -32,6 +32,8 @@ def place(key):
 
 def natural(key):
     """snap2 before snap10."""
+    if not isinstance(key, str):
+        return ("", key)
     digits = key.lstrip("abcdefghijklmnopqrstuvwxyz_-")
     return (key[:len(key) - len(digits)], float(digits)) if is_number(digits) else (key, 0.0)
 

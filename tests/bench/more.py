@@ -4,7 +4,7 @@ of snapshots, and the cost in processor time and memory."""
 
 import statistics
 
-from cases import spinning
+from cases import LINEAR, memory, spinning
 from grid import Grid, Stack, Test
 from tables import Column, Derived, Goal, Row, Table
 
@@ -60,6 +60,43 @@ CHUNK = Grid(
      Test("sync", "sequential 4K O_SYNC writes",
           "--rw=write --bs=4k --size=4m --ioengine=psync --sync=1"),
      Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=64m", "MB/s")])
+
+# ---- a tracker alone ------------------------------------------------------------------
+
+TRACKED = [Stack("raw", "raw"), Stack("cowsnap P", "cowsnap P 8"),
+           Stack("cowsnap tracker", "cowsnap_tracker 8")]
+TRACKED_TESTS = [
+    Test("random-1", "random 4K writes, qd 1",
+         "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=1"),
+    Test("going-on", "going on", "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=1 "
+         "--randseed=2", fresh=False),
+    Test("random-32", "random 4K writes, qd 32",
+         "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=32"),
+    Test("sync", "sequential 4K O_SYNC writes",
+         "--rw=write --bs=4k --size=8m --ioengine=psync --sync=1"),
+    Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=128m", "MB/s"),
+]
+
+TRACKER = Grid(
+    "tracker", "A tracker alone",
+    "One disk without write cache, store on the same disk. Of the snapshots one is left, given up "
+    "to a tracker: writes are noted, nothing is copied. The first write into each 8 MiB waits for "
+    "a mark on the disk; \"going on\" are random writes after that.",
+    spinning("cache none"), TRACKED, TRACKED_TESTS,
+    {(test.name, "cowsnap tracker"): .97 for test in TRACKED_TESTS})
+
+TRACKER_MEMORY = Grid(
+    "tracker-memory", "A tracker alone: the cost in instructions",
+    "The same on a RAM disk, compared with dm-linear.",
+    memory, [LINEAR] + TRACKED,
+    [Test("random", "random 4K writes, first",
+          "--rw=randwrite --bs=4k --size=64m --iodepth=1", base="dm-linear"),
+     Test("again", "the same again", "--rw=randwrite --bs=4k --size=64m --iodepth=1",
+          fresh=False, base="dm-linear"),
+     Test("large", "1M writes, first", "--rw=write --bs=1m --size=64m", "MB/s",
+          base="dm-linear")],
+    {(name, "cowsnap tracker"): .97 for name in ("random", "again", "large")},
+    instructions=True)
 
 # ---- a backup beside the users' writes ------------------------------------------------
 
@@ -232,4 +269,4 @@ HEAD = Table(
                    Stack("cowsnap P, tail", "cowsnap P 8"),
                    Stack("cowsnap P, head", "cowsnap P 8")]])
 
-ALL = [SNAPSHOTS, DEPTH, CHUNK, BACKUP, FILES, SCALE, PROCESSORS, HEAD]
+ALL = [SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, FILES, SCALE, PROCESSORS, HEAD]

@@ -20,7 +20,7 @@
 
 static const char * const kind_names[NR_OP_KINDS] = {
 	"none", "fill", "write", "discard", "fsync", "create", "delete", "open", "close",
-	"merge", "merged", "grow", "restart", "commit", "look",
+	"merge", "merged", "grow", "restart", "commit", "look", "track",
 };
 
 u64 next_random(u64 *state)

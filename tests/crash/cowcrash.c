@@ -164,10 +164,11 @@ static void print_recording(void)
 	for (i = 1; i < run.nr_views; i++)
 		nr_dropped += run.views[i].gone == GONE_DELETED &&
 			      run.views[i].gone_begin != run.views[i].gone_end;
-	printf("# %u events: writes %u, discards %u, fsyncs %u, creates %u, deletes %u, opens %u, closes %u, dropped %u, merges %u, grows %u, restarts %u; %u bios below, %u of them flushes or FUA\n",
+	printf("# %u events: writes %u, discards %u, fsyncs %u, creates %u, deletes %u, opens %u, closes %u, dropped %u, merges %u, grows %u, restarts %u, trackers %u; %u bios below, %u of them flushes or FUA\n",
 	       run.nr_events, counts[OP_WRITE], counts[OP_DISCARD], counts[OP_FSYNC],
 	       counts[OP_CREATE], counts[OP_DELETE], counts[OP_OPEN], counts[OP_CLOSE],
-	       nr_dropped, counts[OP_MERGE], counts[OP_GROW], counts[OP_RESTART], run.nr_requests,
+	       nr_dropped, counts[OP_MERGE], counts[OP_GROW], counts[OP_RESTART],
+	       counts[OP_TRACK], run.nr_requests,
 	       nr_boundaries);
 }
 
@@ -210,6 +211,7 @@ static void usage(void)
 	       "  --snapshots N   most at a time (4)\n"
 	       "  --merge         merges, too; --throttle PERCENT: so slowly\n"
 	       "  --drop          the store may fill: drop the oldest\n"
+	       "  --track         snapshots are given up to trackers, too\n"
 	       "  --no-discard, --no-running (no writes while a snapshot is made),\n"
 	       "  --no-restart, --no-commit\n"
 	       "  --check TOOL    run \"TOOL check STORE\" on what each cut leaves\n"
@@ -225,9 +227,9 @@ static void usage(void)
 
 enum letters {
 	O_SEED, O_OPS, O_CUTS, O_CUT, O_FAILURES, O_SAVE, O_LOAD, O_DEVICES, O_ORIGIN, O_STORE,
-	O_GROW, O_BLOCK, O_CHUNK, O_THREADS, O_SNAPSHOTS, O_MERGE, O_DROP, O_NO_DISCARD,
-	O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_AGAIN, O_EIO, O_IMAGES,
-	O_WRITES, O_STOCK, O_LIE,
+	O_GROW, O_BLOCK, O_CHUNK, O_THREADS, O_SNAPSHOTS, O_MERGE, O_DROP, O_TRACK,
+	O_NO_DISCARD, O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_AGAIN, O_EIO,
+	O_IMAGES, O_WRITES, O_STOCK, O_LIE,
 };
 
 static const struct option long_options[] = {
@@ -249,6 +251,7 @@ static const struct option long_options[] = {
 	{ "merge", no_argument, NULL, O_MERGE },
 	{ "throttle", required_argument, NULL, O_THROTTLE },
 	{ "drop", no_argument, NULL, O_DROP },
+	{ "track", no_argument, NULL, O_TRACK },
 	{ "no-discard", no_argument, NULL, O_NO_DISCARD },
 	{ "no-running", no_argument, NULL, O_NO_RUNNING },
 	{ "no-restart", no_argument, NULL, O_NO_RESTART },
@@ -299,6 +302,7 @@ static void set_option(int letter)
 	case O_MERGE: set->merges = 1; break;
 	case O_THROTTLE: set->throttle = number; break;
 	case O_DROP: set->drops = 1; break;
+	case O_TRACK: set->tracks = 1; break;
 	case O_NO_DISCARD: set->discards = 0; break;
 	case O_NO_RUNNING: set->running = 0; break;
 	case O_NO_RESTART: set->restarts = 0; break;
@@ -337,6 +341,8 @@ int main(int argc, char **argv)
 	u32 failures;
 
 	parse_options(argc, argv);
+	/* For the programs that are started; the rest of the environment is theirs as it is. */
+	setenv("LC_ALL", "C", 1);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (load_path)
 		recording_load(load_path);
@@ -359,8 +365,10 @@ int main(int argc, char **argv)
 	verify_exit();
 	again_exit();
 	printf("# seed %" PRIu64 ": %u cuts, %u failed; %" PRIu64
-	       " stores checked, %" PRIu64 " compared with diff, %" PRIu64 " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
+	       " stores checked, %" PRIu64 " snapshots and %" PRIu64 " trackers compared with diff, %"
+	       PRIu64 " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
 	       " ms, cut in %" PRIu64 " ms\n", run.set.seed, nr_cuts, failures, nr_checked,
-	       nr_compared, nr_unborn, nr_unreadable, recorded - start, now_ms() - recorded);
+	       nr_compared, nr_trackers, nr_unborn, nr_unreadable, recorded - start,
+	       now_ms() - recorded);
 	return failures ? 1 : 0;
 }

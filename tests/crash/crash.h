@@ -49,6 +49,7 @@ enum op_kind {
 	OP_RESTART,		/* all devices go and come back */
 	OP_COMMIT,
 	OP_LOOK,		/* at the states: which snapshots are left */
+	OP_TRACK,		/* a snapshot is given up to a tracker */
 	NR_OP_KINDS,
 };
 
@@ -81,11 +82,13 @@ struct view {
 	u32 gone_begin;		/* operations */
 	u32 gone_end;
 	u32 gone;		/* enum gone */
+	u32 track;		/* operation: it was given up to a tracker; 0: it was not */
+	u32 untrack;		/* and that was deleted; 0: it was not */
 	u32 nr_window;
 	u32 *window;		/* changes of the origin under way while it was made */
 	u32 *before;		/* tags of the origin when its making began */
 	u32 *first;		/* its own tags when it had been made */
-	u32 *last;		/* and when its merge began */
+	u32 *last;		/* and when its merge began, or it was given up */
 	/* the rest is not kept in a recording */
 	u32 *tag;		/* what each sector holds now */
 	u32 looked;		/* operation: was there then */
@@ -146,6 +149,7 @@ struct settings {
 	u32 restarts;
 	u32 commits;
 	u32 throttle;		/* percent, while a snapshot is merged; 0: none */
+	u32 tracks;		/* snapshots are given up to trackers */
 };
 
 struct recording {
@@ -230,9 +234,11 @@ void again_stop(const char *device, const char *below, u32 sectors);
 void again_cut(u8 *image, u64 *random);
 void again_exit(void);
 
-/* changed.c: what cowsnap diff says has changed since snapshot @id. False: it refuses. */
-bool changed_ask(const char *tool, const char *store, u32 id);
-bool changed_has(u32 sector);
+/*
+ * changed.c: what cowsnap diff says has changed since snapshot, or tracker, @id: true in @listed,
+ * by sector. False: it refuses.
+ */
+bool changed_ask(const char *tool, const char *store, u32 id, bool *listed);
 
 /* workload.c */
 void workload_run(void);
@@ -268,7 +274,7 @@ extern u32 second_cuts, unreadables;
 
 extern char check_tool[256];
 extern const char *images_directory;
-extern u64 nr_checked, nr_compared, nr_unborn, nr_unreadable;
+extern u64 nr_checked, nr_compared, nr_trackers, nr_unborn, nr_unreadable;
 
 void verify_init(void);
 void verify_event(u32 event);

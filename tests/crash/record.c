@@ -514,7 +514,7 @@ void record_stop(void)
 
 /* ---- recordings in files ---- */
 
-#define FILE_MAGIC	0x31687361726377f0ULL
+#define FILE_MAGIC	0x32687361726377f0ULL
 
 static void transfer(FILE *file, void *data, size_t bytes, bool save)
 {

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Snapshots are made, opened, closed and deleted, and found to have been dropped. */
+/*
+ * Snapshots are made, opened, closed, given up and deleted, and found to have been dropped.
+ */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "workload.h"
+
+static bool is_tracker(const struct view *v)
+{
+	return v->track && v->gone && !v->untrack;
+}
 
 static bool id_is_taken(u32 id)
 {
@@ -14,7 +22,7 @@ static bool id_is_taken(u32 id)
 	if (load.merging && load.merging->id == id)
 		return true;
 	for (v = run.views + 1; v < run.views + run.nr_views; v++)
-		if (v->created && !v->gone && v->id == id)
+		if (v->created && (!v->gone || is_tracker(v)) && v->id == id)
 			return true;
 	return false;
 }
@@ -191,6 +199,52 @@ void delete_snapshot(struct worker *w, struct view *v)
 		close_snapshot(w, v);
 	tag = delete_id(w, v);
 	set_gone(v, GONE_DELETED, tag, tag);
+}
+
+void give_up_snapshot(struct worker *w, struct view *v)
+{
+	u32 tag;
+	int ret;
+
+	if (v->open)
+		close_snapshot(w, v);
+	v->last = allocate(run.set.origin_sectors * sizeof(u32));
+	memcpy(v->last, v->tag, run.set.origin_sectors * sizeof(u32));
+	tag = op_begin(w, OP_TRACK, view_index(v), 0, 0);
+	ret = dm_message(load.origin->name, "track %u", v->id);
+	if (ret && ret != -ENOSPC)
+		fail("track %u: %s", v->id, strerror(-ret));
+	op_ack(tag);
+	if (ret)
+		return;
+	v->track = tag;
+	set_gone(v, GONE_DELETED, tag, tag);
+}
+
+u32 count_trackers(void)
+{
+	const struct view *v;
+	u32 nr = 0;
+
+	for (v = run.views + 1; v < run.views + run.nr_views; v++)
+		nr += is_tracker(v);
+	return nr;
+}
+
+struct view *pick_tracker(struct worker *w)
+{
+	struct view *v, *picked = NULL;
+	u32 nr = 0;
+
+	for (v = run.views + 1; v < run.views + run.nr_views; v++)
+		if (is_tracker(v) && !below(&w->random, ++nr))
+			picked = v;
+	return picked;
+}
+
+void delete_tracker(struct worker *w, struct view *v)
+{
+	v->untrack = delete_id(w, v);
 }
 
 /* Which snapshots were dropped to make room? All are open where that may be. */

@@ -39,6 +39,8 @@ struct state {
 	u32 nr_discards;
 	/* of the cut */
 	u32 *found;		/* tags, NULL: not looked at */
+	bool asked;		/* cowsnap diff has been, and */
+	bool *listed;		/* these sectors may have changed, it said */
 	char name[40];
 	char path[40];
 	bool active;
@@ -47,7 +49,7 @@ struct state {
 u32 second_cuts, unreadables;
 char check_tool[256];
 const char *images_directory;
-u64 nr_checked, nr_compared, nr_unborn, nr_unreadable;
+u64 nr_checked, nr_compared, nr_trackers, nr_unborn, nr_unreadable;
 
 static struct state *states;
 static u32 now;			/* event */
@@ -68,7 +70,6 @@ static u8 *buf;
 static const struct cut *cut;
 static const char *phase;
 static u64 random_state;
-static u32 asked;		/* view that cowsnap diff was asked about, 0: none */
 
 /* ---- the states, event by event ---- */
 
@@ -103,6 +104,7 @@ static void init_states(void)
 		s->unsettled = new_list(i);
 		s->discards = new_list(i);
 		s->found = new_tags(NULL);
+		s->listed = allocate(run.set.origin_sectors * sizeof(*s->listed));
 		snprintf(s->name, sizeof(s->name), "cowcrash-%d-c%u", getpid(), i);
 	}
 	for (i = 0; i < run.set.origin_sectors; i++)
@@ -660,7 +662,6 @@ static void copy_store(void)
 
 static bool run_tool(const char *path)
 {
-	static char *environment[] = { "LC_ALL=C", NULL };
 	char *argv[] = { check_tool, "check", (char *)path, NULL };
 	posix_spawn_file_actions_t actions;
 	int out = memfd_create("output", MFD_CLOEXEC), status = -1;
@@ -671,7 +672,7 @@ static bool run_tool(const char *path)
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, out, 1);
 	posix_spawn_file_actions_adddup2(&actions, out, 2);
-	if (posix_spawn(&pid, check_tool, &actions, NULL, argv, environment) ||
+	if (posix_spawn(&pid, check_tool, &actions, NULL, argv, environ) ||
 	    waitpid(pid, &status, 0) != pid)
 		fail("%s: %s", check_tool, strerror(errno));
 	posix_spawn_file_actions_destroy(&actions);
@@ -696,26 +697,81 @@ static u32 choose_view(void)
 	return 0;
 }
 
-static void ask_what_changed(const char *path)
+/* It must be one, or still the snapshot that is being given up: both have an answer. */
+static bool must_answer(u32 view)
 {
-	asked = merging ? 0 : choose_view();
-	if (asked && !changed_ask(check_tool, path, run.views[asked].id))
-		asked = 0;
+	const struct view *v = &run.views[view];
+
+	return begun(v->track) && !begun(v->untrack);
 }
 
-/* The devices have been looked at: is all in which they differ in the answer? */
-static bool nothing_missed(void)
+static void ask(u32 view, const char *path)
 {
-	const u32 *x = states[asked].found, *y = states[ORIGIN_VIEW].found;
+	struct state *s = &states[view];
+
+	s->asked = view && changed_ask(check_tool, path, run.views[view].id, s->listed);
+}
+
+/* One snapshot, and all trackers. While a merge goes on nobody gets an answer. */
+static bool ask_what_changed(const char *path)
+{
 	u32 i;
 
-	if (!asked || !states[asked].active)
+	for (i = 0; i < run.nr_views; i++)
+		states[i].asked = false;
+	if (merging)
 		return true;
-	nr_compared++;
-	for (i = 0; i < run.set.origin_sectors; i++)
-		if (x[i] != y[i] && !changed_has(i))
-			return bad("cowsnap diff of snapshot %u (id %u) misses sector %u", asked,
-				   run.views[asked].id, i);
+	ask(choose_view(), path);
+	for (i = 1; i < run.nr_views; i++) {
+		if (!must_answer(i))
+			continue;
+		ask(i, path);
+		if (!states[i].asked)
+			return bad("cowsnap diff of tracker %u (id %u) refuses", i,
+				   run.views[i].id);
+	}
+	return true;
+}
+
+/* All sectors in which the origin differs from @tags have to be in the answer about @view. */
+static bool has_all(u32 view, const u32 *tags)
+{
+	const struct state *s = &states[view];
+	u32 i;
+
+	for (i = 0; i < run.set.origin_sectors; i++) {
+		if (tags[i] == states[ORIGIN_VIEW].found[i] || s->listed[i])
+			continue;
+		bad("cowsnap diff of %s %u (id %u) misses sector %u; then and now:",
+		    must_answer(view) ? "tracker" : "snapshot", view, run.views[view].id, i);
+		print_op(tags[i]);
+		print_op(states[ORIGIN_VIEW].found[i]);
+		print_history(i);
+		return false;
+	}
+	return true;
+}
+
+/* The devices have been looked at. A tracker has none: its snapshot is remembered. */
+static bool nothing_missed(void)
+{
+	const struct view *v;
+	u32 i;
+
+	for (i = 1; i < run.nr_views; i++) {
+		v = &run.views[i];
+		if (!states[i].asked)
+			continue;
+		if (must_answer(i)) {
+			nr_trackers++;
+			if (!has_all(i, v->first) || !has_all(i, v->last))
+				return false;
+		} else if (states[i].active) {
+			nr_compared++;
+			if (!has_all(i, states[i].found))
+				return false;
+		}
+	}
 	return true;
 }
 
@@ -730,8 +786,7 @@ static bool check_store(void)
 	copy_store();
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), copy_file);
 	good = run_tool(path);
-	ask_what_changed(path);
-	return good;
+	return ask_what_changed(path) && good;
 }
 
 /* ---- a sector that was being written cannot be read ---- */
@@ -900,10 +955,8 @@ static bool use_again(void)
 	} else {
 		phase = "after writes to the origin and another cut";
 		cut_again();
-		if (!check_store())
-			return false;
 	}
-	return activate_all() && compare_all(true);
+	return check_store() && activate_all() && compare_all(true) && nothing_missed();
 }
 
 /* ---- a cut ---- */
@@ -930,13 +983,16 @@ static void save_images(void)
 static bool verify_images(void)
 {
 	phase = "after the cut";
-	asked = 0;
 	if (!check_store())
 		return false;
-	if (!merging && !no_store_yet() && chance(&random_state, second_cuts) &&
-	    !cut_while_opened())
-		return false;
-	if (!no_store_yet() && chance(&random_state, unreadables)) {
+	/*
+	 * Never both: what was being written at the first cut, and could be read after it, may have
+	 * been believed then, so the second opening needs it.
+	 */
+	if (!merging && !no_store_yet() && chance(&random_state, second_cuts)) {
+		if (!cut_while_opened())
+			return false;
+	} else if (!no_store_yet() && chance(&random_state, unreadables)) {
 		make_unreadable();
 		return activate_all() && compare_all(false);
 	}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The workload: workers write to the origin and to snapshots, the controller makes,
- * deletes, opens, closes and merges snapshots, grows the store, restarts all of it.
+ * deletes, gives up, opens, closes and merges snapshots, grows the store, restarts all of it.
  *
  *   workload.c    from start to end; what the controller does next
  *   operation.c   numbers, marks and locks of operations
  *   worker.c      writes, discards, fsyncs
  *   views.c       tables and devices
- *   snapshots.c   snapshots made and deleted
+ *   snapshots.c   snapshots made, given up and deleted
  *   merging.c     a snapshot merged
  *
  * The gate is held shared by each operation of a worker and exclusively by whatever
@@ -23,6 +23,7 @@
 #include "workload.h"
 
 #define PACE		10	/* operations of workers for one of the controller */
+#define TRACKERS	3	/* most at a time */
 
 struct load load = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
@@ -71,6 +72,25 @@ static void commit(struct worker *w)
 	op_ack(tag);
 }
 
+/*
+ * Most of the time there are some, with snapshots and without. A commit takes all marks away, so
+ * that the next writes need new ones.
+ */
+static bool control_trackers(struct worker *w)
+{
+	if (!run.set.tracks || !chance(&w->random, 50))
+		return false;
+	if (chance(&w->random, 50))
+		commit(w);
+	else if (count_trackers() == TRACKERS)
+		delete_tracker(w, pick_tracker(w));
+	else if (count_snapshots())
+		give_up_snapshot(w, pick_snapshot(w, false));
+	else
+		return false;
+	return true;
+}
+
 static void control_snapshots(struct worker *w)
 {
 	const struct settings *set = &run.set;
@@ -110,7 +130,7 @@ static void control(struct worker *w)
 		restart_devices(w);
 	else if (set->commits && chance(&w->random, 10))
 		commit(w);
-	else
+	else if (!control_trackers(w))
 		control_snapshots(w);
 }
 

@@ -81,6 +81,12 @@ void reopen_snapshot(struct worker *w, struct view *v);
 /* By its id: what is left of one that was merged has to go as well. */
 u32 delete_id(struct worker *w, const struct view *v);
 void delete_snapshot(struct worker *w, struct view *v);
+/* It becomes a tracker, if the store has room for one. */
+void give_up_snapshot(struct worker *w, struct view *v);
+/* The trackers there are, and one of them, or NULL. */
+u32 count_trackers(void);
+struct view *pick_tracker(struct worker *w);
+void delete_tracker(struct worker *w, struct view *v);
 /* Which snapshots were dropped to make room? All are open where that may be. */
 void look_for_dropped(struct worker *w);
 

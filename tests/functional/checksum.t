@@ -141,7 +141,7 @@ bad_merge()
 
 	flip_copy_of_chunk_10
 	dmcreate o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 1"
-	ok "$words: the snapshot is not merged" wait_for 20 merge_failed
+	ok "$words: the snapshot is not merged" wait_for 60 merge_failed
 	is "$(differences /dev/mapper/o "$TEST_TMP/old1")" "eio 10-10 " \
 		"$words: the origin reads as the snapshot but for that chunk"
 	dmremove o

@@ -30,6 +30,35 @@ if [[ -e $PARAMETERS/copy_ahead ]]; then
 	echo 8192 >"$PARAMETERS/undo_buffer"
 fi
 
+# refuses COMMAND REGEX DESC ARGS...: COMMAND ARGS ends with 2 and one sentence that has REGEX in it.
+refuses()
+{
+	local command=$1 regex=$2 desc=$3 rc=0
+
+	shift 3
+	"$command" "$@" >"$TEST_TMP/said" 2>&1 || rc=$?
+	diag <"$TEST_TMP/said"
+	if ((rc == 2)) && [[ $(wc -l <"$TEST_TMP/said") == 1 ]] &&
+		grep -qE -- "$regex" "$TEST_TMP/said"; then
+		pass "$desc"
+	else
+		fail "$desc"
+	fi
+}
+
+# need_processors N: for what takes place between tasks that run at the same time, or would take
+# too long on fewer.
+need_processors()
+{
+	(($(nproc) >= $1)) || skip_all "it needs $1 processors"
+}
+
+# need_probes: for what is counted where the kernel does it.
+need_probes()
+{
+	[[ -e $(tracefs)/kprobe_events ]] || skip_all "no probes in this kernel"
+}
+
 # sysfs DEV: its directory there.
 sysfs()
 {
@@ -287,6 +316,45 @@ remove_and_reload()
 		dmremove "$name"
 	done
 	reload_module
+}
+
+# ---- allocations that fail (tests/fault) ----
+
+FAULT=/sys/module/cowfault/parameters
+
+# need_faults: a kernel in which they can be made to fail. It needs no fault injection.
+need_faults()
+{
+	[[ -d $FAULT ]] && return
+	insmod "$(dirname "${COWSNAP_KO:-/none}")/tests/fault/cowfault.ko" 2>/dev/null ||
+		skip_all "no probes in this kernel that make allocations fail"
+	at_exit rmmod cowfault
+}
+
+# fail_under FUNCTION COUNT [SKIP]: of what this function of the module, or one that it calls,
+# allocates from now on, SKIP come through, then COUNT fail (-1: all).
+fail_under()
+{
+	local start end
+
+	echo 0 >"$FAULT/fail"
+	read -r start end < <(awk '$4 == "[dm_cowsnap]" && $2 ~ /[tT]/ { print $1, $3 }' /proc/kallsyms |
+		sort -u -k1,1 | awk -v name="$1" 'start { print start, $1; exit } $2 == name { start = $1 }')
+	[[ ${end-} ]] || bail_out "the module has no function $1"
+	# Before devices go, whose I/O may wait for memory.
+	at_exit _write "$FAULT/fail" 0
+	echo "0x$start" >"$FAULT/start"
+	echo "0x$end" >"$FAULT/end"
+	echo 0 >"$FAULT/failed"
+	echo "${3:-0}" >"$FAULT/skip"
+	echo "$2" >"$FAULT/fail"
+}
+
+# fail_no_more: how many have failed.
+fail_no_more()
+{
+	echo 0 >"$FAULT/fail"
+	cat "$FAULT/failed"
 }
 
 # ---- what a kernel may lack ----

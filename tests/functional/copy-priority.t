@@ -8,7 +8,7 @@
 
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
 MIB=1048576
-plan 7
+plan 10
 echo 0 >"$PARAMETERS/copy_around"
 echo 0 >"$PARAMETERS/undo_buffer"
 at_exit _write "$PARAMETERS/kcopyd_budget" "$(cat "$PARAMETERS/kcopyd_budget")"
@@ -51,14 +51,14 @@ trace_start /dev/mapper/disk bio_queue
 ahead=$(key_of o copied_ahead)
 put_letter /dev/mapper/o B $((2 * MIB)) 8192 8192 &
 first=$!
-ok "2 MiB are asked for ahead of a writer" wait_for 10 copied_ahead $((ahead + 3000))
+ok "2 MiB are asked for ahead of a writer" wait_for 60 copied_ahead $((ahead + 3000))
 before=$(key_of o parked)
 put_letter /dev/mapper/o B $FAR 4096 &
 second=$!
-wait_for 10 parked $((before + 1))
+wait_for 60 parked $((before + 1))
 put_letter /dev/mapper/o B $SOON 4096 &
 third=$!
-ok "two writers wait for copies" wait_for 10 parked $((before + 2))
+ok "two writers wait for copies" wait_for 60 parked $((before + 2))
 dm resume disk
 ok "all three writers are served" wait "$first" "$second" "$third"
 ok "the snapshot has the old data" all_letter /dev/mapper/s A
@@ -68,6 +68,35 @@ ok "most reads ahead of the writer were still to come: $reads" [ "$reads" -gt 20
 ok "a write elsewhere has its copy at once: read $(read_of $FAR) of $reads" [ "$(read_of $FAR)" -le 5 ]
 ok "a write whose copy ahead still waits has it at once: read $(read_of $SOON) of $reads" \
 	[ "$(read_of $SOON)" -le 5 ]
+
+# Half of the pages is not for what is copied ahead. Needed after all, it may have them, and has to
+# be told so: nothing else happens while the disk does not answer.
+read_is_sent()
+{
+	[[ $(awk -v at="$((SOON / 512))" '/block_bio_queue:.* R/ {
+		for (i = 1; i < NF; i++)
+			if ($(i + 1) == "+" && $i <= at && at < $i + $(i + 2))
+				print
+	}' "$TRACE/trace") ]]
+}
+
+dmremove s
+snap_up s /dev/mapper/disk "$store" N 8 copy_ahead 8
+put_letter /dev/mapper/o C 0 $((2 * MIB)) 4096
+dm message s 0 set copy_ahead 2048
+dm suspend --noflush --nolockfs disk
+trace_start /dev/mapper/disk bio_queue
+ahead=$(key_of o copied_ahead)
+put_letter /dev/mapper/o C $((2 * MIB)) 4096 &
+first=$!
+ok "2 MiB are asked for ahead of a writer, again" wait_for 60 copied_ahead $((ahead + 3000))
+not_ok "what is copied ahead leaves half of the pages alone" read_is_sent
+put_letter /dev/mapper/o C $SOON 4096 &
+second=$!
+ok "a copy ahead that comes to be needed is read at once" wait_for 30 read_is_sent
+dm resume disk
+wait "$first" "$second"
+trace_stop >/dev/null
 dmremove s
 dmremove o
 dmremove disk

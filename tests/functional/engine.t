@@ -107,11 +107,11 @@ memory()
 	done >/dev/null
 	ok "$cycles snapshots of one origin cost $((before - $(mem_available))) KiB" \
 		[ $((before - $(mem_available))) -lt $((cycles * 2048)) ]
-	ok "the engine has given back the memory of closed snapshots" wait_for 5 has_memory 8192
+	ok "the engine has given back the memory of closed snapshots" wait_for 60 has_memory 8192
 	snap_up s "$base" "$store" N 8
 	dm message s 0 set undo_buffer 32768
 	dm message s 0 set undo_buffer 1024
-	ok "a smaller undo buffer takes less memory" wait_for 5 has_memory 9216
+	ok "a smaller undo buffer takes less memory" wait_for 60 has_memory 9216
 	dmremove s
 	dmremove o
 	echo 0 >"$PARAMETERS/undo_buffer"

@@ -8,7 +8,7 @@
 
 need_target flakey
 exact_copies
-plan 14
+plan 24
 
 len=$((8 * 2048))
 
@@ -16,6 +16,14 @@ len=$((8 * 2048))
 bad_table()
 {
 	partly_table "$store" 2 6 flakey "$store" 2 0 1000 1 error_writes
+}
+
+# Superblocks, slots and data reach the disk, the flush behind them fails.
+bad_flush()
+{
+	local near_end=$(($(sectors "$store") - 16))
+
+	partly_table "$store" $near_end 8 flakey "$store" $near_end 0 1000 1 error_writes
 }
 
 write_whole()
@@ -43,6 +51,19 @@ up()
 	origin_up o "$base"
 	snap_up s "$base" /dev/mapper/cow P
 	ok "$1: a first write to a part of a chunk succeeds" put_letter /dev/mapper/s B 512 512
+}
+
+# letter_of DEV CHUNK: its first byte.
+letter_of()
+{
+	get "$1" $(($2 * 4096)) 512 | head -c 1 | tr -d '\0'
+}
+
+# What was written to CHUNK of DEV is noted in acked, if it was acknowledged.
+try_write()
+{
+	acked=
+	! write_whole "$1" "$2" "$3" 2>/dev/null || acked=$3
 }
 
 base=$(mkloop 8M)
@@ -77,4 +98,39 @@ acknowledged_is_there /dev/mapper/o 1803 M "merge, the store is back"
 dmremove t
 dmremove o
 dmremove cow
+
+# ---- the slots of the commit that failed are believed when the store is opened again
+
+up reopened
+dmremove s
+snap_up s "$base" /dev/mapper/cow P 8 discard_zeroes_cow
+ok "reopened: a whole chunk is written" write_whole /dev/mapper/s 2 C
+swap_table cow "$(bad_flush)"
+not_ok "reopened: a discard whose commit fails ends with an error" \
+	blkdiscard -o 8192 -l 4096 /dev/mapper/s
+swap_table cow "$(linear_table "$store")"
+try_write /dev/mapper/s 2 D
+is "$acked" "" "reopened: a write in place is refused, for the disk may have the zeroes"
+not_ok "reopened: a first write, too" write_whole /dev/mapper/s 3 E
+is "$(letter_of /dev/mapper/s 2)" C "reopened: reads go on"
+dmremove s
+dmremove o
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow P
+like "$(letter_of /dev/mapper/s 2)" "^${acked:-C?}\$" "reopened: the chunk is what was acknowledged"
+
+swap_table cow "$(bad_flush)"
+not_ok "reopened: a first write whose commit fails ends with an error" write_whole /dev/mapper/s 4 F
+swap_table cow "$(linear_table "$store")"
+try_write /dev/mapper/s 5 G
+dmremove s
+dmremove o
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow P
+like "$(letter_of /dev/mapper/s 4)" '^[AF]$' "reopened: its place was not given to another chunk"
+like "$(letter_of /dev/mapper/s 5)" "^${acked:-[AG]}\$" "reopened: that chunk is right, too"
+dmremove s
+dmremove o
+dmremove cow
+
 pass "all devices can be removed"

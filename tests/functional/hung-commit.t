@@ -175,6 +175,41 @@ merge()
 	ok "merge: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
 }
 
+# hangs PID: it waits for I/O, and goes on doing so.
+hangs()
+{
+	grep -q '^State:.*D' "/proc/$1/status" && sleep 0.5 && grep -q '^State:.*D' "/proc/$1/status"
+}
+
+# A message uses the store while its last table goes: that waits, and holds nobody up.
+message_beside_removal()
+{
+	local message remove other
+
+	dmremove o
+	both_up P 8 id 1 create
+	other=$(mkloop 1M)
+	hang
+	dmsetup message o 0 create 7 &
+	message=$!
+	ok "message: it writes to a store that hangs" wait_for 60 hangs "$message"
+	dmsetup remove --retry s &
+	remove=$!
+	wait_for 60 [ ! -e /dev/mapper/s ]
+	sleep 1
+	ok "message: the store's last table waits for it" kill -0 "$remove"
+	dmsetup create other --table "$(origin_table "$other")" &
+	ok "message: other tables are made meanwhile" in_time 60 $!
+	release
+	ok "message: it ends well" in_time 60 "$message"
+	ok "message: the table is removed" in_time 60 "$remove"
+	dmremove other
+	snap_up s "$base" /dev/mapper/below P 8 id 7
+	ok "message: the snapshot that it has made is right" same /dev/mapper/s "$TEST_TMP/now"
+	dmremove s
+	dmremove o
+}
+
 exact_copies
 base=$(mkloop 8M)
 store=$(mkloop 40M)
@@ -184,5 +219,6 @@ at_exit release
 transient
 persistent
 merge
+message_beside_removal
 ok "writers waited for a hung commit $waited times" [ "$waited" -ge 20 ]
 done_testing

@@ -10,7 +10,7 @@ MIB=1048576
 len=$((16 * 2048))
 
 exact_copies
-plan 24
+plan 28
 
 # home and store stand on devices of their own, that can be made to fail.
 all_up()
@@ -68,6 +68,49 @@ store_refuses_writes()
 		put /dev/mapper/o "$TEST_TMP/new" 4096 $MIB
 	is "$(status s)" Invalid "store refuses writes: the snapshot is Invalid"
 	all_down
+}
+
+# Copies that are neighbours in the store are written with one bio. If it fails, each is written
+# alone, so that all of them end and only those with the bad sector fail.
+batch_fails()
+{
+	local i pieces=() bad=67 nr=16
+
+	if [[ ! $(tracefs) ]]; then
+		for i in "the snapshot is Invalid" "they went together" "each is written alone" "the origin goes on"; do
+			skip "a bad sector below neighbouring copies: $i" "no block trace events in this kernel"
+		done
+		return
+	fi
+	for ((i = 0; i < nr; i++)); do
+		pieces+=($((i * 4096)) 4096)
+	done
+	# They are kept, then written in a row.
+	echo 8192 >"$PARAMETERS/undo_buffer"
+	all_up
+	swap_table cow "$(partly_table "$store" $bad 1 error)"
+	trace_start /dev/mapper/cow bio_queue
+	put /dev/mapper/o "$TEST_TMP/new" "${pieces[@]}"
+	ok "a bad sector below neighbouring copies: the snapshot is Invalid" wait_for 60 is_invalid s
+	wait_for 60 nothing_in_flight cow
+	trace_stop | awk '$1 == "bio_queue" && $2 ~ /W/ { print $3, $4 }' >"$TEST_TMP/writes"
+	diag <"$TEST_TMP/writes"
+	# How many chunks the write of several had that met the bad sector, and how many of these
+	# were written alone after it.
+	read -r together alone < <(awk -v bad="$bad" '
+		$2 > 8 && $1 <= bad && bad < $1 + $2 { from = $1; to = $1 + $2 }
+		$2 == 8 && to && from <= $1 && $1 < to { alone++ }
+		END { print (to - from) / 8, alone + 0 }' "$TEST_TMP/writes")
+	ok "a bad sector below neighbouring copies: $together of them went together" [ "$together" -gt 1 ]
+	is "$alone" "$together" "a bad sector below neighbouring copies: each is written alone"
+	ok "a bad sector below neighbouring copies: the origin goes on" origin_goes_on
+	all_down
+	echo 0 >"$PARAMETERS/undo_buffer"
+}
+
+nothing_in_flight()
+{
+	! io_is_in_flight "$1" write
 }
 
 store_read_error()
@@ -174,6 +217,7 @@ base=$(mkloop 16M)
 store=$(mkloop 32M)
 store_write_error
 store_refuses_writes
+batch_fails
 store_read_error
 home_read_error
 home_heals

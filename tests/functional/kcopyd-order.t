@@ -7,6 +7,7 @@
 
 . "$(dirname "$0")/common.sh"
 
+need_processors 2
 need fio
 [[ -e $PARAMETERS/kcopyd_requeue && -e $PARAMETERS/kcopyd_budget ]] ||
 	skip_all "the module has no kcopyd_requeue and kcopyd_budget"

@@ -6,6 +6,7 @@
 
 . "$(dirname "$0")/common.sh"
 
+need_processors 2
 need_target flakey
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
 MIB=1048576

@@ -48,11 +48,11 @@ isnt "$left" 0 "nothing is merged before that"
 dmreload cow "$(slow_writes "$store" $STORE_MS)"
 # c1 is on its way to the store, for snapshot 1, which has c0 already.
 put_letter /dev/mapper/o P $((both + CHUNK)) 4096 &
-wait_for 20 io_is_in_flight o write
+wait_for 60 io_is_in_flight o write
 sleep 0.1
 at_home=$(delayed_writes home)
 put_letter /dev/mapper/o Q $both 4096 &
-ok "a write goes home beside the merge's" wait_for 20 writes_are_delayed home $((at_home + 1))
+ok "a write goes home beside the merge's" wait_for 60 writes_are_delayed home $((at_home + 1))
 # Were c0 copied now, it would be without the Q.
 put_letter /dev/mapper/o R $((both + 4096)) $((2 * CHUNK - 4096))
 wait
@@ -86,7 +86,7 @@ dmcreate o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 10"
 ok "records: a merge is under way" wait_for 60 part_is_merged 16384
 dmremove o
 blockdev --flushbufs "$store"
-records=$(store_tool find-records "$(loop_file "$store")")
+records=$(store_tool find-place "$(loop_file "$store")" 5)
 dmcreate cow "$(partly_table "$store" $((records * 8)) 1 error)"
 not_ok "records: the merge does not go on while its record cannot be read" \
 	dmsetup create o --table "0 $(sectors "$base") cowsnap-merge $base /dev/mapper/cow P 8 2 id 10"

@@ -115,7 +115,7 @@ both_copies()
 	swap_table cow "$(store_table)"
 	# Commits write the blocks that the superblocks share with slots.
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
-	wait_for 10 is_invalid s
+	wait_for 60 is_invalid s
 	ok "$1, both bad: after a crash the store is opened" cut_up
 	not_ok "$1, both bad: the snapshot that was not made is not there" \
 		snap_up y "$cut_base" "$cut_store" P 8 id 5
@@ -132,7 +132,7 @@ undone()
 
 	up 512
 	# Nothing else is to write superblocks meanwhile.
-	wait_for 10 noted
+	wait_for 60 noted
 	dmcreate bad_a "0 1 error"
 	dmcreate bad_b "0 1 error"
 	sequence=$(super 0 64 8)
@@ -161,15 +161,34 @@ cowsnap()
 	"$TESTS_DIR/../tools/cowsnap" "$@"
 }
 
-# With more snapshots than a superblock has records for. Everything but superblock A fails.
-invalid_in_one()
+# With twelve more snapshots, for which a superblock has no records.
+many_up()
 {
-	local id left=''
+	local id
 
 	up 512
 	for id in {11..22}; do
 		dmsetup message o 0 create "$id"
 	done
+}
+
+# not_invalid BASE STORE ID...: those of these snapshots that are not Invalid.
+not_invalid()
+{
+	local base=$1 store=$2 id
+
+	shift 2
+	for id; do
+		dmsetup create y --table "$(snap_table "$base" "$store" P 8 id "$id")"
+		[[ $(status y) = Invalid ]] || printf ' %s' "$id"
+		dmsetup remove --retry y
+	done
+}
+
+# Everything but superblock A fails.
+invalid_in_one()
+{
+	many_up
 	swap_table cow "$(store_table 1 $(($(sectors "$store") - 1)))"
 	ok "invalid: the origin goes on" put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) $MIB
 	is "$(status s)" Invalid "invalid: the snapshots are Invalid"
@@ -183,12 +202,7 @@ invalid_in_one()
 			"no cowsnap command that runs here"
 	fi
 	ok "invalid: after a crash the store is opened" cut_up
-	for id in 0 2 {11..22}; do
-		dmsetup create y --table "$(snap_table "$cut_base" "$cut_store" P 8 id "$id")"
-		[[ $(status y) = Invalid ]] || left+=" $id"
-		dmsetup remove --retry y
-	done
-	is "$left" "" "invalid: after a crash all snapshots are Invalid"
+	is "$(not_invalid "$cut_base" "$cut_store" 0 2 {11..22})" "" "invalid: after a crash all snapshots are Invalid"
 	dmremove x
 	swap_table cow "$(store_table)"
 	down
@@ -196,13 +210,7 @@ invalid_in_one()
 		"invalid: once written, the records say that the snapshots are invalid"
 	dmcreate cow "$(store_table)"
 	origin_up o "$base" store /dev/mapper/cow
-	left=''
-	for id in 0 2 {11..22}; do
-		dmsetup create s --table "$(snap_table "$base" /dev/mapper/cow P 8 id "$id")"
-		[[ $(status s) = Invalid ]] || left+=" $id"
-		dmsetup remove --retry s
-	done
-	is "$left" "" "invalid: opened again all snapshots are Invalid"
+	is "$(not_invalid "$base" /dev/mapper/cow 0 2 {11..22})" "" "invalid: opened again all snapshots are Invalid"
 	dmremove o
 	dmremove cow
 }
@@ -211,26 +219,16 @@ invalid_in_one()
 # needs no superblock of itself.
 told_later()
 {
-	local id left=''
-
-	up 512
-	for id in {11..22}; do
-		dmsetup message o 0 create "$id"
-	done
+	many_up
 	swap_table cow "$(no_writes_table "$store")"
 	put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) $MIB
-	ok "told later: the snapshots are Invalid" wait_for 10 is_invalid s
-	wait_for 10 mark_is_refused
+	ok "told later: the snapshots are Invalid" wait_for 60 is_invalid s
+	wait_for 60 mark_is_refused
 	swap_table cow "$(linear_table "$store")"
 	ok "told later: a snapshot that has no record in a superblock is deleted" \
 		dm message o 0 delete 22
 	ok "told later: after a crash the store is opened" cut_up
-	for id in 0 2 {11..21}; do
-		dmsetup create y --table "$(snap_table "$cut_base" "$cut_store" P 8 id "$id")"
-		[[ $(status y) = Invalid ]] || left+=" $id"
-		dmsetup remove --retry y
-	done
-	is "$left" "" "told later: after a crash all snapshots are Invalid"
+	is "$(not_invalid "$cut_base" "$cut_store" 0 2 {11..21})" "" "told later: after a crash all snapshots are Invalid"
 	dmremove x
 	down
 }
@@ -251,7 +249,7 @@ idle()
 {
 	up 512
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
-	ok "idle: the last commit is noted" wait_for 10 noted
+	ok "idle: the last commit is noted" wait_for 60 noted
 	down
 }
 

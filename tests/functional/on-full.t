@@ -10,7 +10,7 @@ MIB=1048576
 KIB=1024
 
 exact_copies
-plan 71
+plan 75
 
 # fresh SIZE: a store with nothing in it.
 fresh()
@@ -178,6 +178,22 @@ ok "wait, suspend: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
 dmremove s
 dmremove o
 
+# Another table of the origin, which goes while it is suspended, takes its share of that along.
+wait_up 100
+origin_up p "$base"
+dm suspend p
+dmsetup remove --retry p
+write_in_background
+ok "wait, another table was removed while suspended: the writer waits" waits
+truncate -s 5M "$(loop_file "$store")"
+losetup --set-capacity "$store"
+ok "wait, another table was removed while suspended: there is more room" dm message s 0 resize
+ok "wait, another table was removed while suspended: the writer ends well" wait "$writer"
+ok "wait, another table was removed while suspended: the snapshot is right" \
+	same /dev/mapper/s "$TEST_TMP/old"
+dmremove s
+dmremove o
+
 wait_up 100
 put /dev/mapper/o "$TEST_TMP/now" 0 $MIB
 cp "$TEST_TMP/now" "$TEST_TMP/old2"
@@ -186,7 +202,7 @@ dmremove s
 write_in_background
 ok "wait, delete: the writer waits" waits
 ok "wait, delete: another snapshot is deleted" dm message t 0 delete 0
-wait_for 20 [ "$(key_of t freed)" -ge 256 ]
+wait_for 60 [ "$(key_of t freed)" -ge 256 ]
 kill -0 "$writer" 2>/dev/null && diag "still waiting: $(status t)"
 truncate -s 5M "$(loop_file "$store")"
 losetup --set-capacity "$store"
@@ -207,7 +223,7 @@ put /dev/mapper/o "$TEST_TMP/now" 0 $((800 * KIB))
 sleep 1
 ok "low_water: there is no event below it" kill -0 "$waiter"
 put /dev/mapper/o "$TEST_TMP/now" $MIB $((400 * KIB))
-ok "low_water: above it there is an event" wait_for 20 has_ended "$waiter"
+ok "low_water: above it there is an event" wait_for 60 has_ended "$waiter"
 wait "$waiter"
 isnt "$(dmsetup info -c --noheadings -o events s)" "$number" "low_water: the event is counted"
 like "$(status s)" '^[0-9]+/' "low_water: the snapshot is valid"

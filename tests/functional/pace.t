@@ -6,6 +6,7 @@
 
 . "$(dirname "$0")/common.sh"
 
+need_processors 2
 need fio
 plan 13
 exact_copies
@@ -35,7 +36,7 @@ write_slowly()
 		--rate_iops=50 --runtime=60 --time_based --allow_file_create=0 \
 		--filename=/dev/mapper/o >"$TEST_TMP/fio.log" 2>&1 &
 	writer=$!
-	wait_for 10 written
+	wait_for 60 written
 }
 
 written()

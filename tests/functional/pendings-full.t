@@ -37,7 +37,7 @@ diag "$(status o)"
 fio --name=flood --ioengine=libaio --iodepth=72 --direct=1 --filename=/dev/mapper/o \
 	--rw=write --bs=1m --size=72m --allow_file_create=0 >"$TEST_TMP/fio.log" 2>&1 &
 flood=$!
-ok "64 writes of 128 copies each wait" wait_for 20 all_wait
+ok "64 writes of 128 copies each wait" wait_for 60 all_wait
 put_letter /dev/mapper/o C $((at + 8192)) 4096 &
 writer=$!
 sleep 1

@@ -4,7 +4,7 @@
 # Whatever a power cut leaves of origin and store, at any moment: the store opens and is
 # clean, every snapshot made before is as it was, the origin is as a plain disk would be.
 #
-# What cowsnap diff says has changed since a snapshot has all that differs.
+# What cowsnap diff says has changed since a snapshot, or a tracker, has all that differs.
 #
 # So it is when the power goes a second time, while the store is opened, and when a copy that was
 # being written cannot be read afterwards.
@@ -23,8 +23,10 @@ scenarios=(
 	"each on its own, with its own cache|--devices 2"
 	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2"
 	"a store that grows|--store 3072 --grow 8192"
-	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 6144"
+	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 16384"
 	"merges|--merge --devices 2 --store 16384"
+	"trackers|--track --chunk 1 --devices 2 --origin 8192 --store 16384 --again 25"
+	"trackers whose regions share blocks, merges|--track --merge --block 4096 --chunk 128 --origin 24576 --store 32768 --again 25"
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
 	"a copy that was being written cannot be read|--eio 100 --devices 2"

@@ -60,7 +60,7 @@ put_letter /dev/mapper/o P $((6 * MIB)) 4096
 before=$(store_used)
 swap_table cow "$(data_hangs)"
 put_letter /dev/mapper/o Q $((6 * MIB)) 4096 &
-wait_for 20 writes_are_delayed cow 1
+wait_for 60 writes_are_delayed cow 1
 ok "a snapshot is deleted while a write to the store hangs" dm message o 0 delete 3
 ok "the reclaim does not wait for the write without end" wait_for 90 drain_has_failed
 is "$(store_used)" "$before" "nothing is given back while the write is under way"

@@ -387,7 +387,7 @@ many_records()
 	close_all
 	cp "$(loop_file "$store")" "$TEST_TMP/store"
 	cp "$(loop_file "$base")" "$TEST_TMP/new"
-	records=$(store_tool find-records "$TEST_TMP/store")
+	records=$(store_tool find-place "$TEST_TMP/store" 5)
 	cp "$TEST_TMP/store" "$TEST_TMP/flipped"
 	flip_byte "$TEST_TMP/flipped" $((records * 4096 + IN_RECORDS))
 	after_crash new "$TEST_TMP/flipped"

@@ -212,7 +212,7 @@ no_creation()
 	all_up
 	swap_table cow "$(no_writes_table "$store")"
 	not_ok "no creation: the message fails" dm message o 0 create 5
-	wait_for 10 is_invalid s
+	wait_for 60 is_invalid s
 	both_are Invalid "no creation: the other snapshots become Invalid"
 	swap_table cow "$(linear_table "$store")"
 	not_ok "no creation: the store is of no use until it is opened again" \

@@ -18,7 +18,8 @@
 #                                            that no block and no superblock names durable?
 #   store.pl renumber FILE BLOCK             as if a commit after the last one had written the
 #                                            block, when only the superblock's was durable
-#   store.pl find-records FILE               the place of a chunk of records
+#   store.pl find-place FILE KIND            the first place whose slot is of that kind
+#                                            (5: records, 6: blocks of a tracker)
 #
 # A store has chunks of 4096 bytes and blocks of 512 (include/uapi/dm-cowsnap-format.h); what
 # is said here of slots is true of its first segment.
@@ -39,7 +40,6 @@ use constant {
 	HEADER_BYTES => 24,
 	SLOT_BYTES => 14,
 	KIND_COPIED => 1,
-	KIND_RECORDS => 5,
 	# offsets in a superblock, a block's header, a slot
 	SUPER_UUID => 48,
 	SUPER_DURABLE => 104,
@@ -262,15 +262,15 @@ sub renumber
 	write_block($path, $all, $block, $data);
 }
 
-sub find_records
+sub find_place
 {
-	my ($path) = @_;
+	my ($path, $wanted) = @_;
 	my $all = read_file($path);
 
 	for my $place (1 .. (SEGMENT_BLOCKS - FIRST_BLOCK) * SLOTS) {
 		my ($block, $nr) = block_and_slot($place);
 		my (undef, $kind) = slot(substr($all, $block * BLOCK_BYTES, BLOCK_BYTES), $nr);
-		next unless $kind == KIND_RECORDS;
+		next unless $kind == $wanted;
 		print $place;
 		return;
 	}
@@ -286,7 +286,7 @@ my %commands = (
 	"set-epoch" => \&set_epoch,
 	"in-doubt" => \&in_doubt,
 	"renumber" => \&renumber,
-	"find-records" => \&find_records,
+	"find-place" => \&find_place,
 );
 my $command = shift // "";
 ($commands{$command} or die "no command '$command'")->(@ARGV);

@@ -73,7 +73,7 @@ is "$(get /dev/mapper/s $((MIB / 2)) 4096)" "$(letters P 512)$(letters A 3584)" 
 put_letter /dev/mapper/s A $((MIB / 2)) 512
 all_old "afterwards"
 put_letter /dev/mapper/o D $((8 * MIB)) 4096
-ok "a single buffered chunk is written within seconds" wait_for 10 nothing_buffered
+ok "a single buffered chunk is written within seconds" wait_for 60 nothing_buffered
 down
 
 # ---- without ----
@@ -139,7 +139,7 @@ dmremove cow
 up
 swap_table cow "$(no_writes_table "$store")"
 put_letter /dev/mapper/o B 0 65536
-ok "a store that refuses: the snapshot becomes Invalid" wait_for 10 is_invalid s
+ok "a store that refuses: the snapshot becomes Invalid" wait_for 60 is_invalid s
 not_ok "an Invalid snapshot gives no data" get /dev/mapper/s 0 4096
 put_letter /dev/mapper/o C 0 65536
 ok "a store that refuses: the origin goes on" all_letter /dev/mapper/o C 0 65536

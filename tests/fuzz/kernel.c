@@ -160,7 +160,9 @@ static bool slot_sane(struct loader *l, const struct kernel_slot *s)
 		return false;
 	if (s->kind == COWSNAP_SLOT_RECORDS)
 		return s->chunk < COWSNAP_MAX_SNAPSHOTS;
-	return s->epoch && s->epoch <= EPOCH_MAX && s->chunk < l->origin_chunks;
+	return s->epoch && s->epoch <= EPOCH_MAX &&
+	       s->chunk < (s->kind == COWSNAP_SLOT_TRACK ? COWSNAP_TRACK_PIECES_MAX :
+			   l->origin_chunks);
 }
 
 static void parse_slot(const u8 *at, u64 place, struct kernel_slot *s, bool *fresh)
@@ -457,7 +459,8 @@ static const struct kernel_slot *look_up(const struct kernel_view *v, u64 epoch,
 
 	for (i = 0; i < v->nr_slots; i++) {
 		s = &v->slot[i];
-		if (s->chunk != chunk || s->kind == COWSNAP_SLOT_RECORDS)
+		if (s->chunk != chunk || s->kind == COWSNAP_SLOT_RECORDS ||
+		    s->kind == COWSNAP_SLOT_TRACK)
 			continue;
 		if (is_private(s)) {
 			if (s->epoch == epoch)

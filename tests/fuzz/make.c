@@ -107,6 +107,60 @@ static bool fill_records(struct maker *m)
 	return true;
 }
 
+/* ---- trackers ---- */
+
+/* A record in the superblock becomes that of a tracker. */
+static struct cowsnap_record *pick_tracker(struct maker *m)
+{
+	u32 nr = m->o->snapshots < COWSNAP_SUPER_RECORDS ? m->o->snapshots : COWSNAP_SUPER_RECORDS;
+	struct cowsnap_record *rec;
+
+	if (m->o->plain || !nr || rng_below(&m->rng, 3))
+		return NULL;
+	rec = &image_super(&m->im, 0)->record[rng_below(&m->rng, nr)];
+	rec->state = COWSNAP_RECORD_TRACKER;
+	rec->flags = htole32((m->epoch + 1) << COWSNAP_RECORD_SERIES_SHIFT);
+	m->live[le64toh(rec->epoch)] = 0;
+	return rec;
+}
+
+static void fill_piece(struct maker *m, u64 place, u64 index)
+{
+	u32 bytes = m->im.geo.block_bytes, block;
+	size_t offset = (place << m->im.geo.chunk_shift) * SECTOR;
+	struct cowsnap_block_header *header;
+
+	fill_chunk(m, place);
+	for (block = 0; block < m->im.geo.chunk_blocks; block++) {
+		header = (void *)(m->im.data + offset + block * bytes);
+		header->blocks = htole32(index * m->im.geo.chunk_blocks + block);
+		header->sequence = htole64(m->epoch + 1);
+		header->durable = htole64(COWSNAP_TRACK_ONES);
+		image_seal_records(&m->im, offset + block * bytes);
+	}
+}
+
+static bool fill_tracker(struct maker *m)
+{
+	struct cowsnap_track_layout layout;
+	u64 index, nr, place;
+
+	if (!pick_tracker(m))
+		return true;
+	image_super(&m->im, 0)->incompat = htole64(COWSNAP_INCOMPAT_TRACK);
+	cowsnap_track_layout(&m->im.geo, &layout);
+	nr = cowsnap_track_pieces(&m->im.geo, cowsnap_track_blocks(&m->im.geo, &layout,
+								   m->o->origin_sectors));
+	for (index = 0; index < nr; index++) {
+		place = take_place(m);
+		if (!place || !put_slot(m, place, COWSNAP_SLOT_TRACK, index, m->epoch + 1, 0))
+			return false;
+		fill_piece(m, place, index);
+	}
+	m->epoch++;
+	return true;
+}
+
 /* ---- exceptions ---- */
 
 static bool add_version(struct maker *m, u64 chunk, u64 epoch, u8 kind)
@@ -267,8 +321,8 @@ bool make_store(const struct make_options *o, u8 *data, size_t bytes)
 		m.im.uuid[i] = rng_next(&m.rng);
 	if (image_chunks(&m.im) < m.im.geo.early[0].data + 1)
 		return false;
-	m.live = calloc(1, m.epoch + 2);
-	r = m.live && fill_records(&m);
+	m.live = calloc(1, m.epoch + 3);
+	r = m.live && fill_records(&m) && fill_tracker(&m);
 	if (r && m.epoch)
 		add_exceptions(&m);
 	if (r) {

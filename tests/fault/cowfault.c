@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Allocations fail that are made in chosen code, in kernels that have no fault injection.
+ *
+ * An allocation fails if it has been asked for, however far down, by a function that
+ * begins at @start and ends before @end, as /proc/kallsyms has them. With @fail 0, as at
+ * first, none fails; otherwise @skip come through, then so many fail, or, with -1, all.
+ *
+ * A probe at the entry of each allocator returns NULL in its place.
+ */
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/stacktrace.h>
+
+#define DEPTH	32
+
+static unsigned long start, end;
+module_param(start, ulong, 0600);
+MODULE_PARM_DESC(start, "address of the code whose allocations fail");
+module_param(end, ulong, 0600);
+MODULE_PARM_DESC(end, "address of the end of this code");
+
+static int fail;
+module_param(fail, int, 0600);
+MODULE_PARM_DESC(fail, "how many are to fail; -1: all");
+
+static int skip;
+module_param(skip, int, 0600);
+MODULE_PARM_DESC(skip, "how many come through before");
+
+static int failed;
+module_param(failed, int, 0600);
+MODULE_PARM_DESC(failed, "how many have failed");
+
+static DEFINE_RAW_SPINLOCK(count_lock);
+
+static bool is_chosen(void)
+{
+	unsigned long entries[DEPTH];
+	unsigned int i, nr = stack_trace_save(entries, DEPTH, 0);
+
+	for (i = 0; i < nr; i++)
+		if (start <= entries[i] && entries[i] < end)
+			return true;
+	return false;
+}
+
+static bool take_failure(void)
+{
+	unsigned long flags;
+	bool taken;
+
+	raw_spin_lock_irqsave(&count_lock, flags);
+	taken = fail && !skip;
+	if (taken && fail > 0)
+		fail--;
+	if (skip > 0)
+		skip--;
+	failed += taken;
+	raw_spin_unlock_irqrestore(&count_lock, flags);
+	return taken;
+}
+
+/* Called in place of the allocator: its result has been set. */
+static noinline notrace void return_at_once(void)
+{
+}
+
+static int allocator_called(struct kprobe *p, struct pt_regs *regs)
+{
+	if (!READ_ONCE(fail) || !in_task() || !is_chosen() || !take_failure())
+		return 0;
+	regs_set_return_value(regs, 0);
+	instruction_pointer_set(regs, (unsigned long)return_at_once);
+	return 1;
+}
+
+/* With this the probe is not made a jump, which could not go elsewhere. */
+static void allocator_stepped(struct kprobe *p, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+/* Their names, in the kernels that there are; nested ones do no harm. */
+static const char * const names[] = {
+	"kmem_cache_alloc", "kmem_cache_alloc_noprof",
+	"kmem_cache_alloc_trace", "kmalloc_trace", "kmalloc_trace_noprof", "__kmalloc_cache_noprof",
+	"__kmalloc", "__kmalloc_noprof",
+	"kvmalloc_node", "__kvmalloc_node_noprof",
+};
+
+static struct kprobe probes[ARRAY_SIZE(names)];
+static bool probed[ARRAY_SIZE(names)];
+
+static void __exit cowfault_exit(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++)
+		if (probed[i])
+			unregister_kprobe(&probes[i]);
+}
+
+static int __init cowfault_init(void)
+{
+	unsigned int i, nr = 0;
+
+	for (i = 0; i < ARRAY_SIZE(names); i++) {
+		probes[i].symbol_name = names[i];
+		probes[i].pre_handler = allocator_called;
+		probes[i].post_handler = allocator_stepped;
+		probed[i] = !register_kprobe(&probes[i]);
+		nr += probed[i];
+	}
+	return nr ? 0 : -ENOENT;
+}
+
+module_init(cowfault_init);
+module_exit(cowfault_exit);
+MODULE_DESCRIPTION("dm-cowsnap tests: failing allocations");
+MODULE_LICENSE("GPL");

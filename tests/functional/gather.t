@@ -1,0 +1,51 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Copies that wait for each other, to be written together, do not wait for reads of another
+# device that is slow.
+
+. "$(dirname "$0")/common.sh"
+
+need_target delay
+MIB=1048576
+exact_copies
+plan 6
+
+reads_are_delayed()
+{
+	(($(dmsetup status "$1" | awk '$3 == "delay" { print $4 }') >= $2))
+}
+
+all_run()
+{
+	kill -0 "${readers[@]}"
+}
+
+base=$(mkloop 16M)
+store=$(mkloop 24M)
+fill_letter "$base" A
+dmcreate cow "$(linear_table "$store")"
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow P 8
+# Afterwards the table is in memory, and nothing but data has to be read from the store.
+put_letter /dev/mapper/o B 0 65536
+put_letter /dev/mapper/s C $((4 * MIB)) 512
+hold_reads cow "$store"
+# Parts of chunks: all of each is read, to be verified.
+readers=()
+for at in 512 8704 16896 33280; do
+	get /dev/mapper/s $at 512 >"$TEST_TMP/read.$at" &
+	readers+=("$!")
+done
+ok "four reads of the store take their time" wait_for 30 reads_are_delayed cow 4
+put_letter /dev/mapper/o D $((2 * MIB)) 4096 &
+ok "a write to the origin does not wait for them" wait_for 60 has_ended $!
+put_letter /dev/mapper/s E $((3 * MIB)) 512 &
+ok "nor does a write to the snapshot" wait_for 60 has_ended $!
+ok "they are still under way" all_run
+release_reads cow "$store"
+ok "they come to their end" wait "${readers[@]}"
+is "$(cat "$TEST_TMP"/read.* | tr -d A | wc -c)" 0 "what they have read is right"
+dmremove s
+dmremove o
+dmremove cow

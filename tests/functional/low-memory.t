@@ -1,0 +1,118 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# What there was no memory for is done later: room that could not be given back comes back, and
+# a store that could not be opened is opened with the next resume of the same tables.
+
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/store.sh"
+
+need_faults
+exact_copies
+plan 13
+
+CHUNKS=256
+PLACES=600	# chunks that are written, none beside the other: more than a leaf of the map has
+
+used()
+{
+	used_sectors u
+}
+
+has_room_back()
+{
+	(($(used) <= before - PLACES * 8))
+}
+
+# A snapshot is deleted whose copies are in several leaves of the map. There is another, which
+# does not need them.
+reclaim()
+{
+	local i before writes=()
+
+	for ((i = 0; i < PLACES; i++)); do
+		writes+=($((i * 8192)) 4096)
+	done
+	fill "$base" "$TEST_TMP/now"
+	origin_up o "$base"
+	snap_up s "$base" "$store" P 8 id 1 create
+	put /dev/mapper/o "$TEST_TMP/now" "${writes[@]}"
+	dmremove s
+	snap_up u "$base" "$store" P 8 id 2 create
+	before=$(used)
+	fail_under cow_map_reclaim "$1" "$2"
+	ok "reclaim, $3: a snapshot is deleted" dm message o 0 delete 1
+	wait_for 60 has_failed
+	sleep 2		# it is tried again each second
+	ok "reclaim, $3: allocations have failed: $(fail_no_more)" has_failed
+	ok "reclaim, $3: the room comes back" wait_for 60 has_room_back
+	ok "reclaim, $3: the other snapshot is right" same /dev/mapper/u "$TEST_TMP/now"
+	dmremove u
+	dmremove o
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
+}
+
+has_failed()
+{
+	(($(<"$FAULT/failed")))
+}
+
+# crash: what is left of the store after it is in doubt, since nothing noted the last commits.
+crash()
+{
+	mark_chunks "$base" 0 0 $((CHUNKS - 1))
+	blockdev --flushbufs "$base"
+	cp "$(loop_file "$base")" "$TEST_TMP/old"
+	dmcreate cow "$(linear_table "$store")"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/cow P 8 id 1 create
+	for ((i = 0; i < CHUNKS; i += 8)); do
+		mark_chunks /dev/mapper/o 1 "$i" "$i"
+	done
+	dm suspend --noflush cow
+	cp "$(loop_file "$store")" "$TEST_TMP/store"
+	dm resume cow
+	dmremove s
+	dmremove o
+	dmremove cow
+	dd if="$TEST_TMP/store" of="$store" bs=1M conv=fsync status=none
+	blockdev --flushbufs "$store"
+}
+
+# LVM opens a store when its origin has a table, but is not in use yet. Each try gets a little
+# further.
+early()
+{
+	local real skip failed=0 tries=0
+
+	crash
+	dmcreate real "" --notable
+	real=$(dmsetup info -c --noheadings --separator : -o major,minor real)
+	dmcreate s "" --notable
+	dmload real "0 $(sectors "$base") linear $base 0"
+	dmload s "0 $(sectors "$base") cowsnap $real $store P 8 2 id 1"
+	dm resume real
+	fail_under cow_load_settle -1
+	not_ok "early: without memory the store is not opened" dm resume s
+	ok "early: allocations have failed" has_failed
+	like "$(kernel_log)" 'store .* cannot be opened \(-12\): resume its tables again' \
+		"early: the log says what helps"
+	for ((skip = 1; skip < 30; skip++)); do
+		fail_under cow_load_settle -1 "$skip"
+		tries=$((tries + 1))
+		! dmsetup resume s 2>/dev/null || break
+		failed=$((failed + 1))
+	done
+	fail_no_more >/dev/null
+	diag "resumed after $tries further tries, of which $failed failed"
+	is "$((tries - failed))" 1 "early: with memory the same tables are resumed"
+	ok "early: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	dmremove s
+	dmremove real
+}
+
+base=$(mkloop 16M)
+store=$(mkloop 24M)
+reclaim -1 0 "no memory"
+reclaim 4 4 "some leaves"
+early

@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# While a tracker is made or read something else happens: its snapshot becomes invalid, the origin
+# is written, the store is read-only. It never knows of less than has changed.
+
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/tracker.sh"
+
+need_target delay
+
+BAD_KIB=20000
+
+# ---- a snapshot that becomes invalid meanwhile ----
+
+# Each write of metadata takes long, and one chunk of the origin cannot be read, so not copied.
+late()
+{
+	tracked_origin 24 32
+	dmremove o
+	local below=$base good=$store
+
+	dmcreate b "$(linear_table "$below")"
+	dmcreate st "$(linear_table "$good")"
+	base=/dev/mapper/b store=/dev/mapper/st
+	origin_up o "$base" store "$store"
+	dm message o 0 create 1
+	write_at 64 4096
+	swap_table b "$(partly_table "$below" $((BAD_KIB * 2)) 8 error)"
+	swap_table st "$(delay_table "$good" 0 300)"
+	dmsetup message o 0 track 1 2>"$TEST_TMP/said" &
+	sleep 0.1
+	write_at $BAD_KIB 4096 2>/dev/null
+	not_ok "a snapshot that has become invalid is not given up" wait $!
+	is "$(state_of 1)" invalid "it is invalid"
+	swap_table st "$(linear_table "$good")"
+	swap_table b "$(linear_table "$below")"
+	again
+	is "$(state_of 1)" invalid "it stays so"
+	dmremove o
+	dmremove st
+	dmremove b
+}
+late
+
+# ---- a store that can only be read ----
+
+# Marks are left by a crash, and cannot be taken away.
+tracked_origin 24 32
+snapshot_as 1 one
+dm message o 0 create 2
+dm message o 0 track 1
+write_at 9000 4096
+image "$base" "$TEST_TMP/base.crash"
+image "$store" "$TEST_TMP/store.crash"
+dmremove o
+dd if="$TEST_TMP/base.crash" of="$base" bs=1M oflag=direct conv=notrunc status=none
+dd if="$TEST_TMP/store.crash" of="$store" bs=1M oflag=direct conv=notrunc status=none
+blockdev --setro "$store"
+origin_up o "$base"
+dmcreate s "$(snap_table "$base" "$store" P 8 id 2)" -r
+not_ok "bits of a store that is read-only cannot be made exact" dmsetup message s 0 commit
+is "$(missed one o@1)" 0 "what was written just before a crash is known"
+dmremove s
+dmremove o
+blockdev --setrw "$store"
+origin_up o "$base" store "$store"
+is "$(missed one o@1)" 0 "and when the store can be written again"
+dmremove o
+
+# ---- an origin of more than 2^32 chunks ----
+
+# Its bits take 540 MiB of memory, and as much of the store.
+wide()
+{
+	local bytes=$(((1 << 32) * 4096 + 40000 * 1024)) good
+
+	dmcreate zeroes "0 $((((1 << 32) + 65536) * 8)) zero"
+	base=/dev/mapper/zeroes
+	good=$(mkloop 1G --sector 4096)
+	dmcreate st "$(linear_table "$good")"
+	store=/dev/mapper/st
+	snap_up first "$base" "$store" P 8
+	origin_up o "$base" store "$store"
+	dmremove first
+	dm message o 0 create 1
+	ok "a snapshot of more than 2^32 chunks is given up" dmsetup message o 0 track 1
+	put_letter /dev/mapper/o A $bytes 4096
+	# As after a crash: nothing is written any more, and the module knows nothing.
+	swap_table st "$(no_writes_table "$good")"
+	dmremove o
+	swap_table st "$(linear_table "$good")"
+	reload_module
+	origin_up o "$base" store "$store"
+	is "$(state_of 1)" tracker "it is a tracker after a crash"
+	"$tool" diff --extents o@1 >"$TEST_TMP/extents"
+	# shellcheck disable=SC2016  # awk's
+	ok "what was written before it is known" awk -v at=$bytes \
+		'$1 <= at && at < $1 + $2 { found = 1 } END { exit !found }' "$TEST_TMP/extents"
+}
+if (($(scaled 100) < 100)); then
+	skip "trackers of more than 2^32 chunks" "it takes minutes"
+else
+	wide
+fi
+done_testing
