@@ -53,6 +53,8 @@ _trouble+='|general protection|unable to handle|NULL pointer|use-after-free|doub
 _trouble+='|list_(add|del)|bad page|Bad page|bad pte|Objects remaining'
 _trouble+='|page allocation failure|Out of memory|oom-kill'
 _trouble+='|EXT4-fs error|XFS .*([Cc]orrupt|[Ii]nternal error)'
+# kmemleak does not know the memory of modules in User Mode Linux, and says so with a trace.
+[[ $(uname -r) != *-uml ]] || _trouble=${_trouble/|Call Trace/}
 
 # ---- saying things ----------------------------------------------------------
 
@@ -131,6 +133,17 @@ bail_out()
 {
 	fail "$1"
 	exit 1
+}
+
+# need_command: $tool is the cowsnap command, which can keep its notes.
+need_command()
+{
+	for tool in "$(dirname "${COWSNAP_KO:-/none}")/tools/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
+		! "$tool" --version >/dev/null 2>&1 || break
+		tool=
+	done
+	[[ $tool ]] || bail_out "no cowsnap command that runs here"
+	mkdir -p /var/lib/cowsnap 2>/dev/null || mount -t tmpfs tmpfs /var/lib
 }
 
 # ---- points ------------------------------------------------------------------

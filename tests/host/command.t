@@ -11,28 +11,8 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LC_ALL=C
-count=0
-
-# point RESULT DESC [FILE]: the file says why.
-point()
-{
-	count=$((count + 1))
-	printf '%s %d - %s\n' "$1" "$count" "$2"
-	[[ $1 == ok || ! ${3-} ]] || sed 's/^/# /' "$3"
-}
-
-# ok DESC COMMAND...: passes if the command does.
-ok()
-{
-	local desc=$1
-
-	shift
-	if "$@" >"$work/out" 2>&1; then
-		point ok "$desc"
-	else
-		point 'not ok' "$desc" "$work/out"
-	fi
-}
+# shellcheck source=tap.sh
+. "$top/tests/host/tap.sh"
 
 # none DESC FILE: passes if the file, a list of what is wrong, is empty.
 none()
@@ -125,7 +105,7 @@ fi
 truncate -s 1M "$work/image"
 printf 'not a store' | dd of="$work/image" conv=notrunc status=none
 mkdir "$work/dir"
-before=$(sha256sum "$work/image"; ls -lR --time-style=full-iso "$work/dir" /dev/mapper 2>/dev/null)
+before=$(sha256sum "$work/image"; ls -lR --time-style=full-iso "$work/dir"; ls /dev/mapper 2>/dev/null)
 
 # The lines, a word after the other with tabs between.
 wrong_lines()
@@ -209,7 +189,15 @@ nr=$(wc -l <"$work/lines")
 none "$nr wrong lines: each gets one sentence and status 2" "$work/wrong"
 ok "there are 500 wrong lines, and more" test "$nr" -ge 500
 ok "they have changed nothing" test "$before" = \
-	"$(sha256sum "$work/image"; ls -lR --time-style=full-iso "$work/dir" /dev/mapper 2>/dev/null)"
+	"$(sha256sum "$work/image"; ls -lR --time-style=full-iso "$work/dir"; ls /dev/mapper 2>/dev/null)"
+
+# ---- standard input, output and error ----
+
+ends 2 "what cannot be written to standard output is no success" sh -c 'cowsnap --help >/dev/full'
+ok "the reason is said" sh -c "cowsnap --help 2>&1 >/dev/full |
+	grep -q '^cowsnap: standard output: it could not be written: No space'"
+ends 2 "a closed standard output is none" sh -c 'cowsnap --help >&-'
+ends 2 "a closed standard input is none" sh -c "cowsnap restore -i - '$work/image' <&-"
 
 # ---- what the module prints ----
 
@@ -320,7 +308,7 @@ ok "20000 of them" "$work/parse"
 ok "each function of the header is exported, and nothing else" \
 	diff <(grep -oE '\bcowsnap_[a-z_]+\(' "$top/tools/lib/cowsnap.h" | tr -d '(' | sort -u) \
 	<(nm -D --defined-only "$work/tools/lib/libcowsnap.so.1" |
-		sed -nE 's/.* T ([a-z_]+)@@COWSNAP_1$/\1/p' | sort)
+		sed -nE 's/.* T ([a-z_]+)@@COWSNAP_[12]$/\1/p' | sort)
 cat >"$work/user.c" <<'END'
 #include <stdio.h>
 #include "tools/lib/cowsnap.h"

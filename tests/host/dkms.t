@@ -10,21 +10,8 @@ set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-count=0
-
-ok()
-{
-	local desc=$1
-
-	shift
-	count=$((count + 1))
-	if "$@" >"$work/out" 2>&1; then
-		printf 'ok %d - %s\n' "$count" "$desc"
-	else
-		printf 'not ok %d - %s\n' "$count" "$desc"
-		sed 's/^/# /' "$work/out"
-	fi
-}
+# shellcheck source=tap.sh
+. "$top/tests/host/tap.sh"
 
 installed()
 {

@@ -15,38 +15,12 @@ if [[ ! ${TMPDIR-} ]] && ((${memory:-0} > 400000)); then
 	TMPDIR=/dev/shm
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/stream.XXXXXX")
-count=0
+# shellcheck source=tap.sh
+. "$here/tap.sh"
 trap 'rm -rf "$work"' EXIT
 
 # How many damaged streams are shown to receive.
 MUTATIONS=${COWSNAP_STREAM_MUTATIONS:-$((5 * ${COWSNAP_SCALE:-100}))}
-
-point()
-{
-	count=$((count + 1))
-	printf '%s %d - %s\n' "$1" "$count" "$2"
-	[[ $1 == ok ]] || sed 's/^/# /' "$work/out"
-}
-
-# ends STATUS DESC COMMAND...: passes if COMMAND ends with that status.
-ends()
-{
-	local want=$1 desc=$2 rc=0
-
-	shift 2
-	"$@" >"$work/out" 2>&1 || rc=$?
-	if ((rc == want)); then
-		point ok "$desc"
-	else
-		echo "status $rc, not $want, from: $*" >>"$work/out"
-		point 'not ok' "$desc"
-	fi
-}
-
-ok()
-{
-	ends 0 "$@"
-}
 
 # says REGEX DESC: passes if the last command said so, in one line.
 says()
@@ -294,13 +268,24 @@ ok "and gives the right image" cmp "$work/copy" "$work/image.2"
 ends 2 "changes onto nothing" take "$work/to2" "$work/nothing"
 says 'there is no such file' "that is said"
 ok "and no file is made" test ! -e "$work/nothing"
-printf x | dd of="$work/t" bs=1 seek=100 conv=notrunc status=none
+printf xxxxxxxx | dd of="$work/t" bs=1 seek=100 conv=notrunc status=none
 refuses "changes onto an image that was changed" "$work/to2" 'it was changed since it became snapshot 4'
 printf x >"$work/data"
 ends 2 "a file with other data" take "$work/full" "$work/data"
 says 'it holds data; --force writes over it' "what it holds is said"
 ok "--force writes over it" take "$work/full" "$work/data" --force
 ok "and gives the image" cmp "$work/data" "$work/image.1"
+cp "$work/s" "$work/store"
+ends 2 "a store that is not in use" take "$work/full" "$work/store"
+says 'it holds a store of dm-cowsnap; --force writes over it' "it is known as one"
+ok "and keeps every byte" cmp "$work/s" "$work/store"
+if loop=$(losetup -f --show "$work/store" 2>/dev/null); then
+	ends 2 "a device that is a store" take "$work/full" "$loop" --state "$work/loop.state"
+	cp "$work/out" "$work/said"
+	losetup -d "$loop"
+	ok "it is refused as one" grep -q 'it holds a store of dm-cowsnap' "$work/said"
+	ok "and keeps every byte" cmp "$work/s" "$work/store"
+fi
 echo nonsense >"$work/t.cowsnap"
 refuses "a target with a damaged state" "$work/inc" 'it is damaged, so that nobody knows'
 ok "a full stream with --force puts all right" take "$work/full" "$work/t" --force
@@ -324,7 +309,8 @@ forged version 2 'its format is version 2, and only 1 is known here'
 forged magic other 'this is no stream'
 forged header_bytes 127 'its header is damaged'
 forged header_bytes 4294967295 'its header is damaged'
-forged flags 2 'features unknown here \(0x2\)'
+forged flags 4 'features unknown here \(0x4\)'
+forged flags 2 'the stream needs a copy of snapshot'
 forged to_epoch 0 'numbers that cannot be'
 forged to_bytes 4194305 'numbers that cannot be'
 forged to_bytes 0 'numbers that cannot be'

@@ -8,8 +8,9 @@ set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
-count=0 about=''
 cleanup=()
+# shellcheck source=tap.sh
+. "$top/tests/host/tap.sh"
 
 finish()
 {
@@ -22,45 +23,16 @@ finish()
 }
 trap finish EXIT
 
-# scenario WORDS: what the points that follow are about; it comes before their names.
+# scenario WORDS: what the points that follow are about.
 scenario()
 {
 	about=$1
-}
-
-point()
-{
-	local result=$1
-
-	count=$((count + 1))
-	printf '%s %d - %s\n' "$result" "$count" "${about:+$about: }$2"
-	[[ $result == ok ]] || sed 's/^/# /' "$work/out"
 }
 
 skip()
 {
 	count=$((count + 1))
 	printf 'ok %d - %s # SKIP %s\n' "$count" "${about:+$about: }$1" "$2"
-}
-
-# ends STATUS DESC COMMAND...: passes if COMMAND ends with that status.
-ends()
-{
-	local want=$1 desc=$2 rc=0
-
-	shift 2
-	"$@" >"$work/out" 2>&1 || rc=$?
-	if ((rc == want)); then
-		point ok "$desc"
-	else
-		echo "status $rc, not $want, from: $*" >>"$work/out"
-		point 'not ok' "$desc"
-	fi
-}
-
-ok()
-{
-	ends 0 "$@"
 }
 
 # says REGEX DESC: passes if the last command said so.
@@ -381,6 +353,28 @@ flip "$work/u" 100
 ends 1 "repair mends something else" cowsnap repair "$work/u"
 ok "repair leaves the commit in doubt" dumps_are_alike "$work/u" "$work/u2"
 
+# ---- closed descriptors ----------------------------------------------------------------------
+
+# without WHICH COMMAND...: with standard input (0), output (1) or error (2) closed.
+without()
+{
+	case $1 in
+	0) "${@:2}" <&- ;;
+	1) "${@:2}" >&- ;;
+	2) "${@:2}" 2>&- ;;
+	esac
+}
+
+# The store is open for writing when restore says that it is another one.
+mkstore --seed 9 "$work/another"
+for fd in 0 1 2; do
+	scenario "descriptor $fd is closed"
+	cp "$work/another" "$work/s"
+	cowsnap dump "$work/whole" >"$work/text"
+	ends 2 "restore refuses another store" without "$fd" cowsnap restore -i "$work/text" "$work/s"
+	ok "the message has not come onto that store" cmp "$work/s" "$work/another"
+done
+
 # ---- a dump that is older than the store ---------------------------------------------------
 
 whole
@@ -478,6 +472,20 @@ refused "with a number twice" 's/^snapshot id 1 /snapshot id 2 /' 'snapshot 2'
 refused "with sizes that cannot be" 's/^block_bytes .*/block_bytes 700/' 'cannot be'
 refused "with an unknown word" 's/^throttle/thrott1e/' 'thrott1e is unknown'
 refused "of another version" 's/^cowsnap-dump 1/cowsnap-dump 2/' 'version 2'
+refused "with a line missing" '0,/^exception/{/^exception/d}' 'lines are missing'
+# shellcheck disable=SC2016  # sed's
+refused "that goes on after its end" '$s/$/\nthrottle 5/' 'throttle stands after its end'
+scenario "a text dump that was cut off"
+whole
+grep -v '^end' "$work/text" | head -n -1 >"$work/cut"
+ends 1 "restore changes more than the dump says" cowsnap restore -i "$work/cut" "$work/s"
+says 'snapshot 7 becomes invalid: the dump has no end' "restore makes the snapshots invalid, and says why"
+ok "no snapshot is live in the store" \
+	sh -c "! '$work/tools/cowsnap' dump '$work/s' | grep '^snapshot.* state live '"
+whole
+grep -v '^end' "$work/text" >"$work/cut"
+ok "restore --force takes the dump as it is" cowsnap restore -f -i "$work/cut" "$work/s"
+ok "nothing is lost" dumps_are_alike "$work/s" "$work/whole"
 scenario "dumps in JSON"
 for bytes in 1 20 500 2000; do
 	head -c "$bytes" "$work/json" >"$work/bad"
