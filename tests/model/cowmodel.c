@@ -475,7 +475,8 @@ static void control_ids(struct worker *w, struct view *s)
 		reopen_all(w);
 	else if (s->state == VIEW_ABSENT && s->exists)
 		attach_snapshot(w, s);
-	else if (s->state == VIEW_LIVE && chance(w, 12))
+	/* A merge for which the store has no room fails, and so do writes beside it. */
+	else if (s->state == VIEW_LIVE && !s->may_overflow && chance(w, 12))
 		merge_snapshot(w, s);
 	else if (s->state == VIEW_LIVE && chance(w, 30))
 		remove_snapshot(w, s, false);
