@@ -463,7 +463,8 @@ static const char *stands_in_the_way(const struct cow_store *store, const struct
 		return "has lost chunks: run cowsnap repair";
 	if (nr_trackers(store) >= COWSNAP_MAX_TRACKERS)
 		return "is one too many: delete a tracker first";
-	if (!store->writable || cow_meta_is_fenced(store->meta) || store->blocked)
+	if (!store->writable || cow_meta_is_fenced(store->meta) ||
+	    READ_ONCE(store->blocked) == COW_STORE_FAILING)
 		return "is in a store that cannot be written now";
 	return NULL;
 }

@@ -197,14 +197,18 @@ static u32 find_room(struct cow_store *store, u32 nr, u64 *place)
 	int i;
 
 	for (i = 0; i < ROOM_TRIES && !got; i++) {
-		if (i)
+		/* What blocks a store that is being prepared: neither takes long. */
+		if (i) {
 			flush_work(&store->extend_work);
+			flush_work(&store->mark_work);
+		}
 		spin_lock(&store->origin->state_lock);
 		/* What writers wait for is theirs. */
 		if (!store->blocked)
 			got = cow_store_room(store, nr, place);
 		spin_unlock(&store->origin->state_lock);
-		if (!got && store->space.blocks >= store->space.max_blocks)
+		if (!got && READ_ONCE(store->blocked) != COW_STORE_PREPARING &&
+		    store->space.blocks >= store->space.max_blocks)
 			break;
 	}
 	return got;

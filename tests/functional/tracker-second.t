@@ -43,6 +43,38 @@ late()
 }
 late
 
+# ---- a store that is being prepared meanwhile ----
+
+# The first write to a snapshot marks it, and the store stands still for a second.
+prepared()
+{
+	dmsetup suspend --noflush st
+	put /dev/mapper/s - 65536 4096 &
+	sleep 0.5
+	dmsetup message o 0 track 1 2>"$TEST_TMP/said" &
+	sleep 0.5
+	dmsetup resume st
+	ok "a snapshot is given up while a store marks another" wait $!
+	is "$(state_of 1)" tracker "it is a tracker"
+	wait
+}
+
+tracked_origin 24 32
+dmremove o
+dmcreate st "$(linear_table "$store")"
+store=/dev/mapper/st
+origin_up o "$base" store "$store"
+snapshot_as 1 one
+dm message o 0 create 2
+dmcreate s "$(snap_table "$base" "$store" P 8 id 2)"
+prepared
+write_at 100 8192
+dmremove s
+again
+is "$(missed one o@1)" 0 "it knows all that has changed"
+dmremove o
+dmremove st
+
 # ---- a store that can only be read ----
 
 # Marks are left by a crash, and cannot be taken away.
