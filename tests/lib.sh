@@ -53,8 +53,6 @@ _trouble+='|general protection|unable to handle|NULL pointer|use-after-free|doub
 _trouble+='|list_(add|del)|bad page|Bad page|bad pte|Objects remaining'
 _trouble+='|page allocation failure|Out of memory|oom-kill'
 _trouble+='|EXT4-fs error|XFS .*([Cc]orrupt|[Ii]nternal error)'
-# kmemleak does not know the memory of modules in User Mode Linux, and says so with a trace.
-[[ $(uname -r) != *-uml ]] || _trouble=${_trouble/|Call Trace/}
 
 # ---- saying things ----------------------------------------------------------
 
