@@ -155,6 +155,8 @@ static int look_at_age(struct dump *d, struct io *io, const struct options *o,
 	if (restore_look(d, io, age))
 		return cannot(o->store, "out of memory");
 	d->outdated |= (*age == RESTORE_NEWER || !d->seen_end) && !o->force;
+	d->seen_same |= *age == RESTORE_SAME;
+	d->seen_newer |= *age == RESTORE_NEWER;
 	return 0;
 }
 

@@ -13,6 +13,9 @@
 
 #define SECTOR 512
 
+/* More than anybody makes snapshots in one store between two dumps. */
+#define EPOCHS_SINCE_DUMP	65536
+
 /* A dump names no features: those of a store follow from what is in it. */
 static void set_features(struct cowsnap_super *super)
 {
@@ -362,11 +365,28 @@ int restore_look(const struct dump *d, struct io *io, enum restore_age *age)
 	return 0;
 }
 
+/*
+ * Since the dump was made the store may have given out epochs. None is given out a second time:
+ * receivers know what they have by the store's uuid and an epoch.
+ */
+static void leave_out_epochs(struct dump *d)
+{
+	struct store *s = &d->s;
+
+	if (d->seen_same && !d->seen_newer)
+		return;
+	if (s->epoch + EPOCHS_SINCE_DUMP > COWSNAP_MAX_EPOCH)
+		return;
+	s->epoch += EPOCHS_SINCE_DUMP;
+	s->super.epoch = htole64(s->epoch);
+}
+
 int restore_store(struct dump *d, struct io *io, struct io *from, struct report *r)
 {
 	d->s.io = io;
 	if (set_sizes(d) || set_records(d) || set_exceptions(d) || set_blocks(d) ||
 	    give_up_lost(d, r))
 		return -1;
+	leave_out_epochs(d);
 	return write_store(d, from, r);
 }
