@@ -2,8 +2,8 @@
 /*
  * What a target holds: a small text file, beside a target that is a file, and below
  * /var/lib/cowsnap for one that is a device. It says from which stream the target was made,
- * how far that has come, and has a checksum of samples of a whole image, so that a target that
- * was changed by somebody else, or is another one by now, is not taken for the base of the
+ * how far that has come, and has a checksum of samples of what is there, so that a target that was
+ * changed by somebody else, or is another one by now, is not taken for the base of the
  * next stream. It is always replaced as a whole.
  */
 #ifndef COWSNAP_TOOLS_RECEIVE_STATE_H
@@ -25,8 +25,8 @@ struct receive_state {
 	bool whole;		/* the image is there; else a part of the stream */
 	struct stream_what what;
 	u64 position;		/* what lies below is durable */
-	u32 sample;		/* of a whole image */
-	struct receive_kept kept;	/* the same */
+	u32 sample;		/* of a whole image, or of what is durable */
+	struct receive_kept kept;	/* of a whole image */
 };
 
 /* Where the state of @target is kept. 0, or -1 with errno. */

@@ -71,11 +71,12 @@ int receive_checkpoint(struct receiver *r)
 {
 	struct receive_state state = r->state;
 
-	if (target_sync(r->target))
-		return fail(r, r->target->error);
 	/* One that goes over old ground does not lose what it had. */
 	if (r->next > state.position)
 		state.position = r->next;
+	if (target_sync(r->target) ||
+	    (state.position && target_sample(r->target, state.position, &state.sample)))
+		return fail(r, r->target->error);
 	r->unsafe = 0;
 	r->synced = now_ms();
 	return receive_save(r, &state);
@@ -98,12 +99,13 @@ static int begin(struct receiver *r)
 		return 0;
 	if (target_make(r->target))
 		return fail(r, r->target->error);
-	if (!state.exists || state.whole || !stream_same(&state.what, &r->info.what))
+	if (!state.exists || state.whole || !stream_same(&state.what, &r->info.what)) {
 		state.position = r->info.position;
+		state.sample = 0;
+	}
 	state.exists = true;
 	state.whole = false;
 	state.what = r->info.what;
-	state.sample = 0;
 	memset(&state.kept, 0, sizeof(state.kept));
 	if (receive_save(r, &state)) {
 		target_unmake(r->target);

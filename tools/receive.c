@@ -124,6 +124,39 @@ static bool goes_on(const struct receiver *r)
 	       r->state.what.to_bytes == r->info.what.to_bytes;
 }
 
+/* Is what has arrived of this stream still there? */
+static bool part_is_there(const struct receiver *r)
+{
+	const struct receive_state *state = &r->state;
+	u32 sample;
+
+	if (!state->position)
+		return true;
+	return r->target->dev.io.bytes >= state->position &&
+	       !target_sample(r->target, state->position, &sample) && sample == state->sample;
+}
+
+/* The stream is that of which a part is here. */
+static int decide_to_go_on(struct receiver *r, bool force)
+{
+	const char *path = r->target->path;
+	bool anew = !r->info.position && !r->info.what.from_epoch;
+	char text[128];
+
+	if (r->info.position > r->state.position)
+		return cannot_because(path, "the stream goes on at byte %" PRIu64 ", and only %"
+					    PRIu64 " are here; see cowsnap receive --token",
+				      r->info.position, r->state.position);
+	if (part_is_there(r))
+		return 0;
+	if (!force || !anew)
+		return cannot_because(path, "it was changed since a stream of %s stopped half way in "
+					    "it; receive a full stream from its start with --force",
+				      name_of(&r->state.what, false, text));
+	r->state.position = 0;
+	return 0;
+}
+
 /* 0, or the status to end with. */
 static int decide(struct receiver *r, bool force)
 {
@@ -132,11 +165,7 @@ static int decide(struct receiver *r, bool force)
 	if (target_check_room(r->target, what->to_bytes))
 		return cannot(r->target->path, r->target->error);
 	if (goes_on(r))
-		return r->info.position <= r->state.position ? 0 :
-		       cannot_because(r->target->path, "the stream goes on at byte %" PRIu64
-				      ", and only %" PRIu64 " are here; see cowsnap receive "
-							    "--token",
-				      r->info.position, r->state.position);
+		return decide_to_go_on(r, force);
 	if (r->info.position)
 		return cannot(r->target->path, "the stream goes on with one of which nothing is "
 					       "here; send it from the start");

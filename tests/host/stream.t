@@ -381,6 +381,27 @@ cp "$work/t.cowsnap" "$work/c.cowsnap"
 head -c 50000 "$work/inc" | receive "$work/c" 2>/dev/null
 ends 2 "a stream that goes on later than the target has come is refused" take "$work/rest" "$work/c"
 says 'the stream goes on at byte [0-9]+, and only [0-9]+ are here; see cowsnap receive --token' "both places are said"
+# The target of a full stream that was cut, with one byte of another content.
+cut_and_changed()
+{
+	rm -f "$work"/c*
+	head -c 900000 "$work/full" | receive "$work/c" 2>/dev/null
+	part=$(receive --token "$work/c")
+	printf X | dd of="$work/c" bs=1 seek=100 conv=notrunc status=none
+}
+cut_and_changed
+send --resume "$part" 1 >"$work/rest"
+ends 2 "a stream does not go on in a target that was changed" take "$work/rest" "$work/c"
+says 'it was changed since a stream of snapshot 1 .* stopped half way in it; receive a full' "that is said"
+ends 2 "nor does the same stream from its start" take "$work/full" "$work/c"
+ends 2 "nor does it go on with --force" take "$work/rest" "$work/c" --force
+ok "with --force a full stream from its start does" take "$work/full" "$work/c" --force
+ok "and gives the image" cmp "$work/c" "$work/image.1"
+cut_and_changed
+head -c 300000 "$work/full" | receive --force "$work/c" 2>/dev/null
+ok "what was changed counts as missing then" bash -c "$(declare -f send cowsnap); work=$work
+	send --resume $("$work/tools/cowsnap" receive --token "$work/c") 1 | cowsnap receive $work/c"
+ok "and the image is whole" cmp "$work/c" "$work/image.1"
 ends 2 "a token of one snapshot does not send another" send --resume "$token" 3
 says 'the stream to be resumed is of epoch 5, this snapshot has epoch 4' "that is said"
 ends 2 "a token that was copied badly is refused" send --resume "${token%?}" 4
