@@ -21,6 +21,9 @@
 #define BUFFER_BYTES	(1U << 20)
 /* Time between two notes of how far it is; each of them waits for the target's disk. */
 #define NOTE_MS		1000
+/* So many pages are compared before an interrupted copy goes on. */
+#define NR_PAGES	64
+#define PAGE_BYTES	4096U
 
 const struct option_text clone_options[] = {
 	{ "force", 'f', NULL, "overwrite what TARGET holds" },
@@ -62,6 +65,33 @@ static void name_it(struct clone *k, const struct cowsnap_item *snap, const char
 	journal_open(&k->journal, what);
 }
 
+/* The pages that are compared stand so far apart, each at the start of a piece that is copied. */
+static uint64_t page_distance(const struct clone *k)
+{
+	return (k->bytes / NR_PAGES / BUFFER_BYTES + 1) * BUFFER_BYTES;
+}
+
+/* The checksum with that of the piece of @n bytes at @at, which is in the buffer. */
+static uint32_t add_page(const struct clone *k, uint32_t crc, uint64_t at, size_t n)
+{
+	return at % page_distance(k) ? crc :
+	       crc32c(crc, k->buffer, n < PAGE_BYTES ? n : PAGE_BYTES);
+}
+
+static bool pages_are_there(struct clone *k)
+{
+	uint64_t at, n;
+	uint32_t crc = ~0U;
+
+	for (at = 0; at < k->journal.done; at += page_distance(k)) {
+		n = k->bytes - at < PAGE_BYTES ? k->bytes - at : PAGE_BYTES;
+		if (io_read(&k->target.io, at, k->buffer, n))
+			return false;
+		crc = add_page(k, crc, at, n);
+	}
+	return crc == k->journal.pages;
+}
+
 /* Does the target have what the last run has written? */
 static bool still_there(struct clone *k)
 {
@@ -69,7 +99,7 @@ static bool still_there(struct clone *k)
 
 	return j->done && j->done <= k->bytes && j->stretch <= BUFFER_BYTES &&
 	       !io_read(&k->target.io, j->done - j->stretch, k->buffer, j->stretch) &&
-	       crc32c(~0U, k->buffer, j->stretch) == j->crc;
+	       crc32c(~0U, k->buffer, j->stretch) == j->crc && pages_are_there(k);
 }
 
 static int look_at_target(struct clone *k, const char *path)
@@ -82,6 +112,7 @@ static int look_at_target(struct clone *k, const char *path)
 	if (still_there(k))
 		return 0;
 	k->journal.done = 0;
+	k->journal.pages = ~0U;
 	if (option_given(k->w, "force") ||
 	    !content_or_store(&k->target, content, sizeof(content)))
 		return 0;
@@ -166,6 +197,7 @@ static int copy(struct clone *k, struct progress *p)
 			break;
 		}
 		status = write_piece(k, old, at, n);
+		k->journal.pages = add_page(k, k->journal.pages, at, n);
 		at += n;
 		if (!status && (now_ms() - noted >= NOTE_MS || at == k->bytes)) {
 			status = note(k, at, n);

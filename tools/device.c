@@ -300,19 +300,40 @@ void device_close(struct device *dev)
 	dev->direct = -1;
 }
 
-const char *device_content(struct device *dev, char *text, size_t len)
+/* What libblkid's safe probe returns for signatures of several kinds. */
+#define AMBIGUOUS	(-2)
+
+/* What libblkid's probe returns: 0 for one type, which is in @text then. */
+static int probe_type(struct device *dev, char *text, size_t len)
 {
 	blkid_probe probe = blkid_new_probe();
 	const char *type = NULL;
+	int r = 1;
 
 	if (!probe)
-		return NULL;
+		return r;
 	blkid_probe_enable_partitions(probe, 1);
-	if (!blkid_probe_set_device(probe, dev->fd, 0, 0) && !blkid_do_safeprobe(probe) &&
-	    blkid_probe_lookup_value(probe, "TYPE", &type, NULL))
-		blkid_probe_lookup_value(probe, "PTTYPE", &type, NULL);
-	if (type)
+	if (!blkid_probe_set_device(probe, dev->fd, 0, 0))
+		r = blkid_do_safeprobe(probe);
+	if (!r && blkid_probe_lookup_value(probe, "TYPE", &type, NULL) &&
+	    blkid_probe_lookup_value(probe, "PTTYPE", &type, NULL))
+		r = 1;
+	if (!r)
 		snprintf(text, len, "%s", type);
 	blkid_free_probe(probe);
-	return type ? text : NULL;
+	return r;
+}
+
+const char *device_type(struct device *dev, char *text, size_t len)
+{
+	return probe_type(dev, text, len) ? NULL : text;
+}
+
+const char *device_content(struct device *dev, char *text, size_t len)
+{
+	int r = probe_type(dev, text, len);
+
+	if (r == AMBIGUOUS)
+		snprintf(text, len, "signatures of several kinds");
+	return r && r != AMBIGUOUS ? NULL : text;
 }

@@ -21,6 +21,8 @@ int device_open(struct device *dev, const char *path, bool write);
 /* The same to read a block device that others may use. */
 int device_open_shared(struct device *dev, const char *path);
 void device_close(struct device *dev);
+/* The one filesystem, or the like, that is on it, as libblkid calls it; else NULL. */
+const char *device_type(struct device *dev, char *text, size_t len);
 /* What else there is on it, in words; NULL if nobody knows. */
 const char *device_content(struct device *dev, char *text, size_t len);
 

@@ -16,8 +16,8 @@ static void read_file(struct journal *j)
 
 	if (!in)
 		return;
-	if (fscanf(in, "%399s %" SCNu64 " %" SCNu64 " %" SCNx32, what, &j->done, &j->stretch,
-		   &j->crc) != 4 || strcmp(what, j->what) || j->stretch > j->done)
+	if (fscanf(in, "%399s %" SCNu64 " %" SCNu64 " %" SCNx32 " %" SCNx32, what, &j->done,
+		   &j->stretch, &j->crc, &j->pages) != 5 || strcmp(what, j->what) || j->stretch > j->done)
 		j->done = 0;
 	fclose(in);
 }
@@ -43,8 +43,8 @@ int journal_write(const struct journal *j)
 	out = fopen(path, "we");
 	if (!out)
 		return -1;
-	bad = fprintf(out, "%s %" PRIu64 " %" PRIu64 " %08" PRIx32 "\n", j->what, j->done,
-		      j->stretch, j->crc) < 0;
+	bad = fprintf(out, "%s %" PRIu64 " %" PRIu64 " %08" PRIx32 " %08" PRIx32 "\n", j->what,
+		      j->done, j->stretch, j->crc, j->pages) < 0;
 	bad |= fflush(out) || fsync(fileno(out));
 	bad |= fclose(out);
 	return bad || rename(path, j->path) ? -1 : 0;

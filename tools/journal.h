@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * How far a clone is, in a file, so that a run after a SIGKILL goes on. What the file says is
- * on the target, durably. The checksum is that of the last stretch copied: if the target has
- * something else there, it was used for something else, and the copy begins anew.
+ * on the target, durably. The checksums are those of the last stretch copied, and of some pages of
+ * all that was copied: if the target has something else there, it was used for something else, and
+ * the copy begins anew.
  */
 #ifndef COWSNAP_TOOLS_JOURNAL_H
 #define COWSNAP_TOOLS_JOURNAL_H
@@ -17,6 +18,7 @@ struct journal {
 	uint64_t done;		/* bytes */
 	uint64_t stretch;	/* how many of them the checksum is of, the last ones */
 	uint32_t crc;
+	uint32_t pages;		/* checksum of these */
 };
 
 /* Of the clone @what; ->done is 0 unless an earlier run of the same left more. */

@@ -62,6 +62,9 @@ const char *content_or_store(struct device *dev, char *text, size_t len)
 	case STORE_SHORT:
 		snprintf(text, len, "a store of dm-cowsnap");
 		return text;
+	case STORE_UNREADABLE:
+		snprintf(text, len, "what cannot be read");
+		return text;
 	default:
 		return device_content(dev, text, len);
 	}

@@ -39,7 +39,7 @@ static int find_type(const char *device, char *type, size_t len)
 
 	if (device_open(&dev, device, false))
 		return cannot(device, dev.error);
-	found = device_content(&dev, type, len);
+	found = device_type(&dev, type, len);
 	device_close(&dev);
 	if (!found)
 		return cannot(device, "no filesystem that is known");

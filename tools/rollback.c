@@ -31,7 +31,7 @@ struct rollback {
 	const struct words *w;
 	struct cowsnap *c;
 	char origin[128], below[300], store[300], store_number[32], id[8], discard[16];
-	uint64_t sectors, chunk_sectors;
+	uint64_t sectors, chunk_sectors, epoch;
 };
 
 static void note(struct rollback *k, const struct cowsnap_item *snap,
@@ -45,6 +45,7 @@ static void note(struct rollback *k, const struct cowsnap_item *snap,
 	snprintf(k->store_number, sizeof(k->store_number), "%s", cowsnap_get(store, "number"));
 	snprintf(k->id, sizeof(k->id), "%s", cowsnap_get(snap, "id"));
 	snprintf(k->discard, sizeof(k->discard), "%s", discard ? discard : "");
+	k->epoch = cowsnap_number(snap, "epoch");
 	k->sectors = cowsnap_number(origin, "size") / SECTOR;
 	k->chunk_sectors = cowsnap_number(store, "chunk") / SECTOR;
 }
@@ -122,6 +123,14 @@ static int begin(struct rollback *k)
 	return map_reload(k->c, k->origin, &table);
 }
 
+/* Another run may have ended it, and the number may be that of a new snapshot. */
+static bool is_still_there(struct rollback *k)
+{
+	const struct cowsnap_item *snap = cowsnap_find(k->c, k->w->word[0]);
+
+	return snap && cowsnap_number(snap, "epoch") == k->epoch;
+}
+
 static int end(struct rollback *k)
 {
 	struct map_line line;
@@ -133,8 +142,12 @@ static int end(struct rollback *k)
 		 k->store, k->discard[0] ? " discard " : "", k->discard);
 	map_one_line(&table, &line, k->sectors, "cowsnap-origin", words);
 	r = map_reload(k->c, k->origin, &table);
+	if (!r)
+		r = cowsnap_scan(k->c);
+	if (r || !is_still_there(k))
+		return r;
 	snprintf(message, sizeof(message), "delete %s %s", k->id, k->store_number);
-	return r ? r : map_message(k->c, k->origin, message);
+	return map_message(k->c, k->origin, message);
 }
 
 /* What is left, in bytes, or what went wrong. */

@@ -255,6 +255,19 @@ ok "clone: killed and run again" clone_again
 ok "clone: it goes on where it was" grep -q '^going on at [1-9]' "$TEST_TMP/said"
 cowsnap clone -qf data@1 "$two" >"$TEST_TMP/said"
 ok "clone: it has every byte" same /dev/mapper/slow "$TEST_TMP/image"
+
+# The target was used for something else since, but not where the copy stopped.
+dmreload slow "0 $(sectors "$target") delay $target 0 0 $target 0 250"
+"$tool" clone -qf data@1 /dev/mapper/slow &
+victim=$!
+wait_for 60 journal_is_there
+kill -KILL "$victim"
+wait "$victim" 2>/dev/null
+dmreload slow "0 $(sectors "$target") linear $target 0"
+put_letter /dev/mapper/slow x 0 4096
+"$tool" clone -qf data@1 /dev/mapper/slow >"$TEST_TMP/said"
+ok "clone: a target that was used for something else is copied anew" \
+	same /dev/mapper/slow "$TEST_TMP/image"
 ok "clone: so has one that was not interrupted" same "$two" "$TEST_TMP/image"
 refused 'too small' "clone: a target that is too small" clone data@1 "$(mkloop 8M)"
 dmremove slow

@@ -170,6 +170,36 @@ prepare
 took=$(time_of "$tool" rollback -q "$first")
 is "$(rounds rollback "$took" rollback_round 2>&1)" "" \
 	"rollback, killed $ROUNDS times in $took us and run again, is right"
+
+# ---- rollback, run twice ----
+
+# The later one ends when the snapshot is gone, and another one has its number.
+ended_late()
+{
+	local pids=()
+
+	dmsetup message data 0 set throttle 1
+	"$tool" rollback -q "$first" &
+	pids+=($!)
+	wait_for 60 is_state merging
+	"$tool" rollback -q "$first" &
+	pids+=($!)
+	sleep 1
+	kill -STOP "${pids[1]}"
+	dmsetup message data 0 set throttle 100
+	wait "${pids[0]}" || return
+	"$tool" delete "$second"
+	dmsetup message data 0 create "${first#*@}"
+	kill -CONT "${pids[1]}"
+	wait "${pids[1]}" && [[ $(state "$first") == live ]]
+}
+is_state()
+{
+	[[ $(state data) == "$1" ]]
+}
+prepare
+ok "two that wait for one rollback delete no other snapshot" ended_late
+"$tool" delete "$first" >/dev/null
 "$tool" remove -f data >/dev/null
 diag "after $SECONDS s"
 
