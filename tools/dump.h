@@ -38,8 +38,7 @@ struct dump {
 	struct store s;
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
 	bool outdated;		/* the store is newer, or the dump cut: no snapshot stays live */
-	bool seen_same;		/* a store that is as it was then */
-	bool seen_newer;	/* one that was written to since */
+	bool aged;		/* the store may have given out epochs since */
 	bool seen_head;
 	bool seen_end;		/* nothing is missing at the end */
 	u64 items;

@@ -155,15 +155,13 @@ static int look_at_age(struct dump *d, struct io *io, const struct options *o,
 	if (restore_look(d, io, age))
 		return cannot(o->store, "out of memory");
 	d->outdated |= (*age == RESTORE_NEWER || !d->seen_end) && !o->force;
-	d->seen_same |= *age == RESTORE_SAME;
-	d->seen_newer |= *age == RESTORE_NEWER;
 	return 0;
 }
 
 static int restore_to(struct dump *d, const struct options *o, struct device *from)
 {
 	struct report r = { .line = line_to_stderr };
-	enum restore_age age;
+	enum restore_age age, age_from = RESTORE_NOTHING;
 	struct device dev;
 	int status;
 
@@ -174,7 +172,10 @@ static int restore_to(struct dump *d, const struct options *o, struct device *fr
 	if (!status)
 		status = look_at_target(&dev, o, age);
 	if (!status && from)
-		status = look_at_age(d, &from->io, o, &age);
+		status = look_at_age(d, &from->io, o, &age_from);
+	/* Unless one of them is the store, and none is a newer one. */
+	d->aged = (age != RESTORE_SAME && age_from != RESTORE_SAME) ||
+		  age == RESTORE_NEWER || age_from == RESTORE_NEWER;
 	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
 		status = cannot(o->store, d->error);
 	device_close(&dev);

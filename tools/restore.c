@@ -373,9 +373,7 @@ static void leave_out_epochs(struct dump *d)
 {
 	struct store *s = &d->s;
 
-	if (d->seen_same && !d->seen_newer)
-		return;
-	if (s->epoch + EPOCHS_SINCE_DUMP > COWSNAP_MAX_EPOCH)
+	if (!d->aged || s->epoch + EPOCHS_SINCE_DUMP > COWSNAP_MAX_EPOCH)
 		return;
 	s->epoch += EPOCHS_SINCE_DUMP;
 	s->super.epoch = htole64(s->epoch);
