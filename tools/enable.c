@@ -38,6 +38,7 @@ const struct option_text enable_options[] = {
 const struct option_text disable_options[] = {
 	{ "file", 0, "FILE", "another file than /etc/cowsnaptab" },
 	{ "force", 'f', NULL, "delete the snapshots too" },
+	{ "dry-run", 'n', NULL, "print what would be done, change nothing" },
 	{ NULL },
 };
 
@@ -424,12 +425,40 @@ static int end_closed_snapshots(const struct disable *k)
 		return 0;
 	if (refuse_snapshots(k, "snapshots in its store"))
 		return EXIT_CANNOT;
+	if (option_given(k->w, "dry-run")) {
+		printf("# the snapshots in %s become invalid\n", path);
+		return 0;
+	}
 	return blank_give_up(path, UINT64_MAX, &nr);
+}
+
+static void print_snapshots(const struct cowsnap_item *o)
+{
+	const struct cowsnap_item *store, *s;
+
+	for (store = cowsnap_inside(o); store; store = cowsnap_next(store))
+		for (s = cowsnap_inside(store); s; s = cowsnap_next(s))
+			printf("cowsnap delete %s\n", cowsnap_get(s, "name"));
 }
 
 static int end_snapshots(const struct disable *k, const struct cowsnap_item *o)
 {
+	if (option_given(k->w, "dry-run")) {
+		int status = count_snapshots(k, o);
+
+		if (!status)
+			print_snapshots(o);
+		return status;
+	}
 	return count_snapshots(k, o) || tab_delete_snapshots(k->c, k->name) ? EXIT_CANNOT : 0;
+}
+
+static int dry_disable(const struct disable *k, bool stays)
+{
+	printf("# %s loses line %u, of %s\n", k->file, k->line.number, k->name);
+	if (!stays)
+		printf("cowsnap tab stop %s\n", k->name);
+	return 0;
 }
 
 static int disable(struct disable *k)
@@ -438,6 +467,8 @@ static int disable(struct disable *k)
 	char number[32] = "", below[32] = "", use[300], path[200];
 	int status;
 
+	snprintf(path, sizeof(path), "/dev/mapper/%s", k->name);
+
 	if (o && cowsnap_kind(o) == COWSNAP_ORIGIN && cowsnap_get(o, "device")) {
 		snprintf(number, sizeof(number), "%s", cowsnap_get(o, "number"));
 		snprintf(below, sizeof(below), "%s", cowsnap_get(o, "below"));
@@ -445,13 +476,14 @@ static int disable(struct disable *k)
 	} else {
 		status = end_closed_snapshots(k);
 	}
+	if (!status && option_given(k->w, "dry-run"))
+		return dry_disable(k, !number[0] || use_of(path, number, use, sizeof(use)));
 	if (!status)
 		status = tab_remove(k->file, k->name);
 	if (!status)
 		status = update_initramfs(k->line.initramfs);
 	if (status || !number[0])
 		return status;
-	snprintf(path, sizeof(path), "/dev/mapper/%s", k->name);
 	if (!use_of(path, number, use, sizeof(use))) {
 		status = tab_stop(&k->tab, &k->line);
 		tab_tell_udev(below);

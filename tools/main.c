@@ -70,7 +70,7 @@ static const struct command commands[] = {
 	{ "enable", "[-n] [OPTION]... --store=STORE DEVICE",
 	  "give a device snapshots, also one in use, and at each boot",
 	  enable_options, 1, 1, command_enable },
-	{ "disable", "[-f] NAME", "give no snapshots any more what enable has given them",
+	{ "disable", "[-f] [-n] NAME", "give no snapshots any more what enable has given them",
 	  disable_options, 1, 1, command_disable },
 	{ "tab", "[-w SECONDS] check|start|stop|settle|units|owns [NAME]...",
 	  "check, start or stop what /etc/cowsnaptab lists",

@@ -98,6 +98,11 @@ is "$("$tool" list data | awk 'NR == 2 { print $2 }')" 20M "resize: the origin h
 dry "$COMMAND" remove data
 "$tool" remove data >/dev/null
 dry '^name' enable --file="$tab" --store="$store" --name name "$base"
+"$tool" enable --file="$tab" --store="$store" --name data "$base" >/dev/null
+"$tool" snapshot data >/dev/null
+not_ok "disable: a dry run refuses what a run does" "$tool" disable -n --file="$tab" data
+dry '^(cowsnap (delete|tab stop) data|# .* loses line)' disable --force --file="$tab" data
+ok "disable: then it is done" "$tool" disable --force --file="$tab" data
 
 # The help says which commands have one.
 is "$(printf '%s\n' "${tried[@]}" repair | sort -u | xargs)" \
