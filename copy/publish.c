@@ -139,6 +139,15 @@ static void count_publishing(struct cow_pending *p, int nr)
 		atomic_add(nr, &p->store->origin->publishing[region % COW_REGIONS]);
 }
 
+/* Its data may have been written, but after an error no lookup would find it (I6). */
+static void end_carrier(struct cow_bio *carrier, blk_status_t status)
+{
+	carrier->carries = NULL;
+	if (status && !carrier->bio->bi_status)
+		carrier->bio->bi_status = status;
+	bio_endio(carrier->bio);
+}
+
 /* Take a pending out and let go what waits for it. Engine's worker. */
 void cow_pending_release(struct cow_pending *p)
 {
@@ -174,13 +183,8 @@ void cow_pending_release(struct cow_pending *p)
 		wake_up(&store->idle);
 	spin_unlock(&o->state_lock);
 
-	if (carrier) {
-		carrier->carries = NULL;
-		/* Its data may have been written, but no lookup would find it (I6). */
-		if (status && !carrier->bio->bi_status)
-			carrier->bio->bi_status = status;
-		bio_endio(carrier->bio);
-	}
+	if (carrier)
+		end_carrier(carrier, status);
 	list_for_each_entry_safe(cb, next, &parked, node) {
 		list_del_init(&cb->node);
 		cb->exact |= exact;

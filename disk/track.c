@@ -193,6 +193,7 @@ void cow_tracker_free_room(struct cow_tracker *t)
 
 static u32 find_room(struct cow_store *store, u32 nr, u64 *place)
 {
+	enum cow_store_blocked blocked;
 	u32 got = 0;
 	int i;
 
@@ -204,10 +205,11 @@ static u32 find_room(struct cow_store *store, u32 nr, u64 *place)
 		}
 		spin_lock(&store->origin->state_lock);
 		/* What writers wait for is theirs. */
-		if (!store->blocked)
+		blocked = store->blocked;
+		if (!blocked)
 			got = cow_store_room(store, nr, place);
 		spin_unlock(&store->origin->state_lock);
-		if (!got && READ_ONCE(store->blocked) != COW_STORE_PREPARING &&
+		if (!got && blocked != COW_STORE_PREPARING &&
 		    store->space.blocks >= store->space.max_blocks)
 			break;
 	}

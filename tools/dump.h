@@ -38,7 +38,7 @@ struct dump {
 	struct store s;
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
 	bool outdated;		/* the store is newer, or the dump cut: no snapshot stays live */
-	bool aged;		/* the store may have given out epochs since */
+	u64 go_on;		/* the last epoch that may have been given out since; 0: its own */
 	bool seen_head;
 	bool seen_end;		/* nothing is missing at the end */
 	u64 items;

@@ -456,6 +456,8 @@ static int end_snapshots(const struct disable *k, const struct cowsnap_item *o)
 static int dry_disable(const struct disable *k, bool stays)
 {
 	printf("# %s loses line %u, of %s\n", k->file, k->line.number, k->name);
+	if (k->line.initramfs && !access(INITRAMFS_SCRIPT, X_OK))
+		puts(INITRAMFS_SCRIPT);
 	if (!stays)
 		printf("cowsnap tab stop %s\n", k->name);
 	return 0;

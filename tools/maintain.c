@@ -150,9 +150,9 @@ static int look_at_target(struct device *dev, const struct options *o, enum rest
 
 /* What was written since the dump was made is not in it, nor what was cut off. */
 static int look_at_age(struct dump *d, struct io *io, const struct options *o,
-		       enum restore_age *age)
+		       enum restore_age *age, u64 *epoch)
 {
-	if (restore_look(d, io, age))
+	if (restore_look(d, io, age, epoch))
 		return cannot(o->store, "out of memory");
 	d->outdated |= (*age == RESTORE_NEWER || !d->seen_end) && !o->force;
 	return 0;
@@ -161,21 +161,20 @@ static int look_at_age(struct dump *d, struct io *io, const struct options *o,
 static int restore_to(struct dump *d, const struct options *o, struct device *from)
 {
 	struct report r = { .line = line_to_stderr };
-	enum restore_age age, age_from = RESTORE_NOTHING;
+	enum restore_age age, age_from;
+	u64 epoch, epoch_from = 0;
 	struct device dev;
 	int status;
 
 	if (device_open(&dev, o->store, true))
 		return cannot(o->store, dev.error);
 	line_name = o->store;
-	status = look_at_age(d, &dev.io, o, &age);
+	status = look_at_age(d, &dev.io, o, &age, &epoch);
 	if (!status)
 		status = look_at_target(&dev, o, age);
 	if (!status && from)
-		status = look_at_age(d, &from->io, o, &age_from);
-	/* Unless one of them is the store, and none is a newer one. */
-	d->aged = (age != RESTORE_SAME && age_from != RESTORE_SAME) ||
-		  age == RESTORE_NEWER || age_from == RESTORE_NEWER;
+		status = look_at_age(d, &from->io, o, &age_from, &epoch_from);
+	d->go_on = restore_go_on(d, age, epoch > epoch_from ? epoch : epoch_from);
 	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
 		status = cannot(o->store, d->error);
 	device_close(&dev);

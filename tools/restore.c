@@ -339,17 +339,19 @@ static enum restore_age age_of_blocks(struct store *s, u64 sequence)
 	return age;
 }
 
-int restore_look(const struct dump *d, struct io *io, enum restore_age *age)
+int restore_look(const struct dump *d, struct io *io, enum restore_age *age, u64 *epoch)
 {
 	struct store s;
 	int r;
 
 	*age = RESTORE_NOTHING;
+	*epoch = 0;
 	if (store_open(&s, io) == STORE_OK &&
 	    !memcmp(s.super.uuid, d->s.super.uuid, sizeof(s.super.uuid))) {
 		r = store_load(&s);
 		*age = s.super_sequence > d->s.super_sequence || s.sequence > d->s.sequence ?
 		       RESTORE_NEWER : RESTORE_SAME;
+		*epoch = s.epoch;
 		store_close(&s);
 		return r;
 	}
@@ -366,16 +368,27 @@ int restore_look(const struct dump *d, struct io *io, enum restore_age *age)
 }
 
 /*
- * Since the dump was made the store may have given out epochs. None is given out a second time:
- * receivers know what they have by the store's uuid and an epoch.
+ * Since the dump was made its store may have given out epochs, here or on a device that was lost.
+ * None is given out a second time: receivers know what they have by the store's uuid and an epoch.
+ * Only a store that has been restored from this dump before, and not been used since, has left them
+ * out already.
  */
+u64 restore_go_on(const struct dump *d, enum restore_age age, u64 epoch)
+{
+	u64 last = epoch > d->s.epoch ? epoch : d->s.epoch;
+
+	if (age == RESTORE_SAME && last > d->s.epoch)
+		return last;
+	return last + EPOCHS_SINCE_DUMP <= COWSNAP_MAX_EPOCH ? last + EPOCHS_SINCE_DUMP : last;
+}
+
 static void leave_out_epochs(struct dump *d)
 {
 	struct store *s = &d->s;
 
-	if (!d->aged || s->epoch + EPOCHS_SINCE_DUMP > COWSNAP_MAX_EPOCH)
+	if (d->go_on <= s->epoch)
 		return;
-	s->epoch += EPOCHS_SINCE_DUMP;
+	s->epoch = d->go_on;
 	s->super.epoch = htole64(s->epoch);
 }
 

@@ -31,6 +31,7 @@ struct rollback {
 	const struct words *w;
 	struct cowsnap *c;
 	char origin[128], below[300], store[300], store_number[32], id[8], discard[16];
+	char name[150];		/* of the snapshot, however it was called */
 	uint64_t sectors, chunk_sectors, epoch;
 };
 
@@ -45,6 +46,7 @@ static void note(struct rollback *k, const struct cowsnap_item *snap,
 	snprintf(k->store_number, sizeof(k->store_number), "%s", cowsnap_get(store, "number"));
 	snprintf(k->id, sizeof(k->id), "%s", cowsnap_get(snap, "id"));
 	snprintf(k->discard, sizeof(k->discard), "%s", discard ? discard : "");
+	snprintf(k->name, sizeof(k->name), "%s", cowsnap_get(snap, "name"));
 	k->epoch = cowsnap_number(snap, "epoch");
 	k->sectors = cowsnap_number(origin, "size") / SECTOR;
 	k->chunk_sectors = cowsnap_number(store, "chunk") / SECTOR;
@@ -126,7 +128,7 @@ static int begin(struct rollback *k)
 /* Another run may have ended it, and the number may be that of a new snapshot. */
 static bool is_still_there(struct rollback *k)
 {
-	const struct cowsnap_item *snap = cowsnap_find(k->c, k->w->word[0]);
+	const struct cowsnap_item *snap = cowsnap_find(k->c, k->name);
 
 	return snap && cowsnap_number(snap, "epoch") == k->epoch;
 }

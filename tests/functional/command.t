@@ -263,6 +263,7 @@ victim=$!
 wait_for 60 journal_is_there
 kill -KILL "$victim"
 wait "$victim" 2>/dev/null
+ok "clone: it is killed on its way" journal_is_there
 dmreload slow "0 $(sectors "$target") linear $target 0"
 put_letter /dev/mapper/slow x 0 4096
 "$tool" clone -qf data@1 /dev/mapper/slow >"$TEST_TMP/said"

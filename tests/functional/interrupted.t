@@ -173,33 +173,40 @@ is "$(rounds rollback "$took" rollback_round 2>&1)" "" \
 
 # ---- rollback, run twice ----
 
-# The later one ends when the snapshot is gone, and another one has its number.
-ended_late()
-{
-	local pids=()
-
-	dmsetup message data 0 set throttle 1
-	"$tool" rollback -q "$first" &
-	pids+=($!)
-	wait_for 60 is_state merging
-	"$tool" rollback -q "$first" &
-	pids+=($!)
-	sleep 1
-	kill -STOP "${pids[1]}"
-	dmsetup message data 0 set throttle 100
-	wait "${pids[0]}" || return
-	"$tool" delete "$second"
-	dmsetup message data 0 create "${first#*@}"
-	kill -CONT "${pids[1]}"
-	wait "${pids[1]}" && [[ $(state "$first") == live ]]
-}
 is_state()
 {
 	[[ $(state data) == "$1" ]]
 }
+
+# The later one ends when the snapshot is gone, and another one has its number. The data
+# is written slowly until both of them wait.
+ended_late()
+{
+	local pids=()
+
+	swap_table merged "$(delay_table "$base" 0 3000)"
+	"$tool" rollback -q "$first" &
+	pids+=($!)
+	wait_for 60 is_state merging || return
+	"$tool" rollback -q "$first" &
+	pids+=($!)
+	sleep 3
+	kill -STOP "${pids[1]}" && is_state merging || return
+	swap_table merged "$(linear_table "$base")"
+	wait "${pids[0]}" || return
+	"$tool" delete "$second"
+	dmsetup message data 0 create "${first#*@}" || return
+	kill -CONT "${pids[1]}"
+	wait "${pids[1]}" && [[ $(state "$first") == live ]]
+}
+"$tool" remove -f data >/dev/null
+dmcreate merged "$(linear_table "$base")"
+"$tool" create --name data /dev/mapper/merged "$store" >/dev/null
 prepare
 ok "two that wait for one rollback delete no other snapshot" ended_late
-"$tool" delete "$first" >/dev/null
+"$tool" remove -f data >/dev/null
+dmremove merged
+"$tool" create --name data "$base" "$store" >/dev/null
 "$tool" remove -f data >/dev/null
 diag "after $SECONDS s"
 

@@ -59,8 +59,24 @@ prepared()
 	wait
 }
 
+# Its room is looked for while another snapshot is marked: each write of metadata takes long.
+room_meanwhile()
+{
+	dm message o 0 create 3
+	dm message o 0 create 4
+	dmcreate s4 "$(snap_table "$base" "$store" P 8 id 4)"
+	swap_table st "$(delay_table "$good" 0 300)"
+	dmsetup message o 0 track 3 2>"$TEST_TMP/said" &
+	sleep 0.1
+	put /dev/mapper/s4 - 65536 4096
+	ok "room is found once another snapshot is marked" wait $!
+	swap_table st "$(linear_table "$good")"
+	dmremove s4
+}
+
 tracked_origin 24 32
 dmremove o
+good=$store
 dmcreate st "$(linear_table "$store")"
 store=/dev/mapper/st
 origin_up o "$base" store "$store"
@@ -68,6 +84,7 @@ snapshot_as 1 one
 dm message o 0 create 2
 dmcreate s "$(snap_table "$base" "$store" P 8 id 2)"
 prepared
+room_meanwhile
 write_at 100 8192
 dmremove s
 again
