@@ -67,6 +67,16 @@ for page in "$top/tools/cowsnap.8" "$work/tools/dm-cowsnap.7"; do
 	ok "$(basename "$page") can be formatted, without a warning" \
 		test -z "$(man --warnings -E UTF-8 -l "$page" 2>&1 >/dev/null)"
 done
+make -s -C "$work/tools" man8
+for command in "${commands[@]}"; do
+	page=$work/tools/man8/cowsnap-$command.8
+	cowsnap "$command" --help | sed -n '1s/^Usage: //p' | grep -qxF "$(man -l "$page" 2>&1 |
+		sed -n '/^SYNOPSIS/,/^DESC/p' | sed '1d;$d' | xargs)" || echo "$command: another synopsis"
+	[[ ! "$(man --warnings -E UTF-8 -l "$page" 2>&1 >/dev/null)" ]] || echo "$command: warnings"
+	lexgrog "$page" | grep -qF "cowsnap-$command - " ||
+		echo "$command: no summary"
+done >"$work/wrong"
+none "each command has a page of its own, with usage and summary as --help has them" "$work/wrong"
 # shellcheck disable=SC2016  # backticks of Markdown
 ok "dm-cowsnap(7) has each word that the tables of docs/reference.md explain" \
 	diff <(sed -nE 's/^\| `([a-z][^`|]*)`.*/\1/p' "$top/docs/reference.md" | sort) \
