@@ -163,6 +163,9 @@ static int umount_it(const struct words *w, struct cowsnap *c)
 		return cannot(w->word[0], "no snapshot that is mounted; cowsnap list shows which "
 			      "there are");
 	snprintf(name, sizeof(name), "%s", cowsnap_get(snap, "name"));
+	if (!sys_mounted_on_top(cowsnap_get(snap, "number"), where))
+		return cannot_because(where, "something else was mounted there after %s; umount "
+				      "takes that away", name);
 	if (option_given(w, "dry-run"))
 		printf("umount %s\n", where);
 	else if (umount(where))

@@ -82,6 +82,7 @@ whole_way()
 	ok "$type: mount for writing" cowsnap mount -w data@1 "$view"
 	echo own >"$view/own"
 	[[ $type != ext4 ]] || not_while_mounted
+	[[ $type != ext4 ]] || not_below
 	cowsnap umount data@1 >/dev/null
 	umount "$dir"
 	ok "$type: rollback" cowsnap rollback -q data@1
@@ -101,6 +102,14 @@ not_while_mounted()
 	is "$(state data@1)" live "list has the snapshot"
 	refused "mounted on $view" "a snapshot that is mounted is not deleted" delete data@1
 	refused "mounted on $dir" "a mounted origin is not rolled back" rollback data@1
+}
+
+not_below()
+{
+	mount -t tmpfs none "$view"
+	refused "something else was mounted there after data@1" \
+		"what was mounted over a snapshot is not taken away" umount data@1
+	umount "$view"
 }
 
 not_with_snapshots()

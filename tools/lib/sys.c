@@ -119,23 +119,45 @@ static bool is_source(const char *line, const char *number)
 	       sys_number(source, device, sizeof(device)) && !strcmp(device, number);
 }
 
+/* One line of mountinfo: where is that, and is it @number? */
+static bool read_mount(const char *line, const char *number, char point[4096], bool *ours)
+{
+	char device[32];
+
+	if (sscanf(line, "%*d %*d %31s %*s %4095s", device, point) != 2)
+		return false;
+	unescape(point);
+	*ours = !strcmp(device, number) || is_source(line, number);
+	return true;
+}
+
 bool sys_mounted(const char *number, char *where, size_t len)
 {
 	FILE *in = fopen("/proc/self/mountinfo", "re");
-	char line[8192], device[32], point[4096];
+	char line[8192], point[4096];
 	bool found = false;
 
-	while (in && !found && fgets(line, sizeof(line), in)) {
-		if (sscanf(line, "%*d %*d %31s %*s %4095s", device, point) != 2 ||
-		    (strcmp(device, number) && !is_source(line, number)))
-			continue;
-		unescape(point);
-		snprintf(where, len, "%s", point);
-		found = true;
-	}
+	while (in && !found && fgets(line, sizeof(line), in))
+		if (read_mount(line, number, point, &found) && found)
+			snprintf(where, len, "%s", point);
 	if (in)
 		fclose(in);
 	return found;
+}
+
+bool sys_mounted_on_top(const char *number, const char *where)
+{
+	FILE *in = fopen("/proc/self/mountinfo", "re");
+	char line[8192], point[4096];
+	bool ours, top = false;
+
+	/* In the order in which they were mounted. */
+	while (in && fgets(line, sizeof(line), in))
+		if (read_mount(line, number, point, &ours) && !strcmp(point, where))
+			top = ours;
+	if (in)
+		fclose(in);
+	return top;
 }
 
 bool sys_kernel_word(const char *word, char *value, size_t len)

@@ -18,6 +18,8 @@ uint64_t sys_sectors(const char *number);
 bool sys_read_only(const char *number);
 /* Where it is mounted, the first place; false: nowhere. */
 bool sys_mounted(const char *number, char *where, size_t len);
+/* Is it what was mounted there last? */
+bool sys_mounted_on_top(const char *number, const char *where);
 /* Does the kernel's command line have this word? With @value: WORD=value, the last. */
 bool sys_kernel_word(const char *word, char *value, size_t len);
 
