@@ -17,7 +17,7 @@
  * is a superset of what has changed.
  *
  * A tracker whose blocks cannot be written or read is lost: its record says so before writes
- * go on without it.
+ * go on without it, if the device takes that; else as soon as it does (say_lost()).
  */
 #include <linux/bitmap.h>
 #include <linux/module.h>

@@ -172,6 +172,15 @@ bool live_commit(struct live *l)
 	return !map_message(l->c, strrchr(device, '/') + 1, message);
 }
 
+/* The origin shows a snapshot, of whatever store, of which the other stores know nothing yet. */
+static int refuse_merge(struct diff *d, const struct cowsnap_item *origin)
+{
+	const char *id = cowsnap_get(origin, "merging");
+
+	return id ? diff_fail(d, "snapshot %s is being merged into the origin; wait for the end of "
+				 "that", id) : 0;
+}
+
 int live_check(struct live *l, struct diff *d, const struct diff_side *side)
 {
 	const struct cowsnap_item *store, *snap;
@@ -184,7 +193,7 @@ int live_check(struct live *l, struct diff *d, const struct diff_side *side)
 	if (!store)
 		return diff_fail(d, "it has gone meanwhile");
 	if (side->now)
-		return 0;
+		return refuse_merge(d, cowsnap_parent(store));
 	snap = item_with_number(store->inside, "id", side->id);
 	state = snap ? cowsnap_get(snap, "state") : "gone";
 	/* LVM's have one snapshot a store, and do not say its epoch. */
@@ -199,27 +208,42 @@ int live_check(struct live *l, struct diff *d, const struct diff_side *side)
 
 /* ---- its data ---- */
 
-int live_device(struct live *l, u32 id, char path[300])
+/* Of several stores of an origin, as LVM has them, each has its own numbers. */
+static const struct cowsnap_item *find_snap(const struct live *l, u32 id)
 {
-	const struct cowsnap_item *store = find_store(l), *snap;
-	char name[300];
-	bool had;
+	const struct cowsnap_item *store = find_store(l);
 
-	/* Of several stores of an origin, as LVM has them, each has its own numbers. */
-	snap = store ? item_with_number(store->inside, "id", id) : NULL;
-	if (!snap)
-		return cannot_because(l->origin, "its snapshot %u has gone meanwhile", id);
+	return store ? item_with_number(store->inside, "id", id) : NULL;
+}
+
+/* By its name, which has to be that of no other one. */
+static int give_device(struct live *l, const struct cowsnap_item *snap)
+{
+	char name[300];
+
 	snprintf(name, sizeof(name), "%s", cowsnap_get(snap, "name"));
-	had = cowsnap_get(snap, "device");
+	if (cowsnap_find(l->c, name) != snap)
+		return cannot(name, "more than one store has a snapshot of that name; give it a "
+				    "device first");
 	if (cowsnap_activate(l->c, name, 0))
 		return say_error(l->c);
-	if (!had)
-		strcpy(l->activated, name);
-	if (cowsnap_scan(l->c))
-		return say_error(l->c);
-	snap = cowsnap_find(l->c, name);
+	strcpy(l->activated, name);
+	return cowsnap_scan(l->c) ? say_error(l->c) : 0;
+}
+
+int live_device(struct live *l, u32 id, char path[300])
+{
+	const struct cowsnap_item *snap = find_snap(l, id);
+	int r;
+
+	if (snap && !cowsnap_get(snap, "device")) {
+		r = give_device(l, snap);
+		if (r)
+			return r;
+		snap = find_snap(l, id);
+	}
 	if (!snap || !cowsnap_get(snap, "device"))
-		return cannot(name, "its device has gone");
+		return cannot_because(l->origin, "its snapshot %u has gone meanwhile", id);
 	snprintf(path, 300, "%s", cowsnap_get(snap, "device"));
 	return 0;
 }

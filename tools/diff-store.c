@@ -108,11 +108,16 @@ bool snapshot_elsewhere(const char *where, const char *word)
 static bool any_bad(const struct store *s)
 {
 	size_t i;
+	u32 block;
 	u64 nr;
 
 	for (nr = 0; nr < s->nr_read; nr++)
 		if (s->block[nr].marks & BLOCK_BAD)
 			return true;
+	for (i = 0; i < s->nr_records_chunks; i++)
+		for (block = 0; block < s->geo.chunk_blocks; block++)
+			if (s->records[i].marks[block] & BLOCK_BAD)
+				return true;
 	for (i = 0; i < s->nr_entries; i++)
 		if (s->entry[i].marks & (ENTRY_BAD_EPOCH | ENTRY_BAD_CHUNK | ENTRY_BEYOND))
 			return true;

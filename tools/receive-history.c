@@ -76,16 +76,23 @@ static bool is_alike(struct target *t, int snapshot, const struct extent *e, cha
 
 /* What the store takes for changed may have been copied before it was needed. */
 static enum history_answer compare(struct target *t, const char *snapshot,
-				   const struct extents *changed)
+				   const struct extents *changed, u64 bytes)
 {
 	int fd = open(snapshot, O_RDONLY | O_CLOEXEC);
 	char *buffer = malloc(2 * COMPARE_BYTES);
 	enum history_answer answer = fd < 0 || !buffer ? HISTORY_UNKNOWN : HISTORY_SAME;
 	size_t i;
 
-	for (i = 0; i < changed->nr && answer == HISTORY_SAME; i++)
-		if (!is_alike(t, fd, &changed->at[i], buffer, buffer + COMPARE_BYTES))
+	for (i = 0; i < changed->nr && answer == HISTORY_SAME; i++) {
+		struct extent e = changed->at[i];
+
+		if (e.offset >= bytes)
+			break;
+		if (e.length > bytes - e.offset)
+			e.length = bytes - e.offset;
+		if (!is_alike(t, fd, &e, buffer, buffer + COMPARE_BYTES))
 			answer = HISTORY_CHANGED;
+	}
 	free(buffer);
 	if (fd >= 0)
 		close(fd);
@@ -105,7 +112,8 @@ static bool is_kept(const struct receive_kept *kept, const struct store *s)
 	return false;
 }
 
-static enum history_answer ask_store(struct diff_store *ds, struct target *t, u32 id)
+/* Beyond the first @bytes an origin that has grown is no part of the image. */
+static enum history_answer ask_store(struct diff_store *ds, struct target *t, u32 id, u64 bytes)
 {
 	enum history_answer answer = HISTORY_UNKNOWN;
 	char word[16], path[300];
@@ -117,7 +125,7 @@ static enum history_answer ask_store(struct diff_store *ds, struct target *t, u3
 	if (!d.changed.nr)
 		answer = HISTORY_SAME;
 	else if (!live_device(&ds->live, id, path))
-		answer = compare(t, path, &d.changed);
+		answer = compare(t, path, &d.changed, bytes);
 	diff_free(&d);
 	return answer;
 }
@@ -131,7 +139,7 @@ enum history_answer history_ask(const struct history *h, struct target *t,
 	if (!state->kept.epoch || diff_open(&ds, h->origin))
 		return answer;
 	if (is_kept(&state->kept, &ds.s))
-		answer = ask_store(&ds, t, state->kept.id);
+		answer = ask_store(&ds, t, state->kept.id, state->what.to_bytes);
 	diff_close(&ds);
 	return answer;
 }

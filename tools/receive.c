@@ -121,7 +121,8 @@ static int refuse_part(const struct receiver *r)
 static bool goes_on(const struct receiver *r)
 {
 	return r->state.exists && !r->state.whole && stream_same(&r->state.what, &r->info.what) &&
-	       r->state.what.to_bytes == r->info.what.to_bytes;
+	       r->state.what.to_bytes == r->info.what.to_bytes &&
+	       r->state.what.from_bytes == r->info.what.from_bytes;
 }
 
 /* Is what has arrived of this stream still there? */

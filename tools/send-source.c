@@ -220,13 +220,21 @@ int source_read(struct source *src, u64 offset, void *data, size_t len)
 
 static int open_device(struct source *src, struct diff_store *ds, const struct diff_side *b)
 {
+	struct diff d = { 0 };
 	char path[300];
 	int r = live_device(&ds->live, b->id, path);
 
 	if (r)
 		return r;
 	src->fd = open(path, O_RDONLY | O_CLOEXEC);
-	return src->fd < 0 ? cannot(path, strerror(errno)) : 0;
+	if (src->fd < 0)
+		return cannot(path, strerror(errno));
+	/* While it is open no other snapshot gets its number. */
+	if (!live_check(&ds->live, &d, b))
+		return 0;
+	close(src->fd);
+	src->fd = -1;
+	return cannot(path, d.error);
 }
 
 static int open_origin(struct source *src, const struct diff_side *b, const char *origin)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* cowsnap send: a snapshot, or what has changed since another, to standard output. */
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include "send.h"
 #include "send-stream.h"
 #include "size.h"
+#include "track.h"
 
 #define SECTOR 512
 
@@ -41,7 +43,8 @@ static const struct record *record_of_epoch(const struct store *s, u64 epoch)
 	size_t i;
 
 	for (i = 0; i < s->nr_records; i++)
-		if (s->record[i].epoch == epoch && record_live(&s->record[i]))
+		if (s->record[i].epoch == epoch &&
+		    (record_live(&s->record[i]) || record_is_tracker(&s->record[i])))
 			return &s->record[i];
 	return NULL;
 }
@@ -133,6 +136,19 @@ static void say_sum(const struct sender *s)
 		time_text((now_ms() - s->begin) / 1000, time, sizeof(time)));
 }
 
+/* Some filesystems say only then that there was no room. */
+static int end_output(void)
+{
+	int fd = dup(STDOUT_FILENO);
+
+	/* A pipe has nothing to be written back. */
+	if (fsync(STDOUT_FILENO) && errno != EINVAL && errno != EROFS) {
+		close(fd);
+		return -1;
+	}
+	return fd < 0 ? 0 : close(fd);
+}
+
 static int send_from(struct source *src, const struct words *w, const struct request *q,
 		     const struct diff *d)
 {
@@ -149,6 +165,8 @@ static int send_from(struct source *src, const struct words *w, const struct req
 	progress_end(&s.progress);
 	if (r)
 		return cannot("the stream", interrupted ? "interrupted" : s.error);
+	if (end_output())
+		return cannot("the stream", strerror(errno));
 	if (shown)
 		say_sum(&s);
 	return EXIT_CLEAN;

@@ -11,7 +11,7 @@ for tool in "$TOOLS/cowsnap" "$TESTS_DIR/../tools/cowsnap"; do
 done
 [[ -x $tool ]] || skip_all "cowsnap has not been built"
 
-plan 20
+plan 24
 
 # Random writes of 4 to 64 KiB, until the file that says so has gone.
 write_on()
@@ -117,6 +117,29 @@ swap_table bad "$(linear_table "$target")"
 token=$("$tool" receive --state "$TEST_TMP/state" --token /dev/mapper/bad)
 ok "with the token it goes on" send_to /dev/mapper/bad --resume "$token" o@3
 ok "and the target is the snapshot" cmp /dev/mapper/bad "$TEST_TMP/content.3"
+
+# As LVM has them: two stores of one origin, each with a snapshot of the same number.
+second=$(mkloop 24M)
+dmcreate other "$(snap_table "$base" "$second" P 8 id 3 create)"
+dmcreate three "$(snap_table "$base" "$store" P 8 id 3)"
+image /dev/mapper/other "$TEST_TMP/content.other"
+put /dev/mapper/o - 0 65536
+for which in store second; do
+	"$tool" send "${!which}" 3 | "$tool" receive "$TEST_TMP/of-$which"
+done
+ok "of two snapshots with one number the one of the store is sent" \
+	cmp "$TEST_TMP/of-store" "$TEST_TMP/content.3"
+ok "and of the other store the other" cmp "$TEST_TMP/of-second" "$TEST_TMP/content.other"
+dmremove three
+dmsetup message o 0 set throttle 1
+dmreload o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 3"
+not_ok "what has changed until now is not known during a merge from another store" \
+	"$tool" diff "$second" 3 now
+says "snapshot 3 is being merged into the origin; wait for the end of that" "that is said"
+dmsetup message o 0 set throttle 100
+wait_for 120 merged
+dmreload o "$(origin_table "$base" store "$store")"
+dmremove other
 
 dm message o 0 delete 1
 not_ok "a snapshot that was deleted is not compared with" "$tool" diff o@1

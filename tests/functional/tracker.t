@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/tracker.sh"
 
-plan 29
+plan 30
 
 incompat()
 {
@@ -61,6 +61,13 @@ scatter 10
 "$tool" diff --extents o@2 o@3 >"$TEST_TMP/extents"
 is "$(perl "$TESTS_DIR/host/stream.pl" compare 4096 "$TEST_TMP/two" "$TEST_TMP/three" \
 	<"$TEST_TMP/extents" | cut -d ' ' -f 1)" 0 "up to a snapshot nothing is missing either"
+# With a tracker as its base a stream goes on as with a snapshot.
+"$tool" send --from o@2 o@3 >"$TEST_TMP/stream"
+cp "$TEST_TMP/two" "$TEST_TMP/copy"
+head -c 100000 "$TEST_TMP/stream" | "$tool" receive -f "$TEST_TMP/copy" 2>/dev/null
+token=$("$tool" receive --token "$TEST_TMP/copy")
+"$tool" send --resume "$token" o@3 2>"$TEST_TMP/said" | "$tool" receive "$TEST_TMP/copy"
+ok "a stream of what has changed since a tracker goes on" cmp "$TEST_TMP/copy" "$TEST_TMP/three"
 not_ok "a tracker has nothing to be sent" bash -c "$tool send o@2 >/dev/null"
 ok "a tracker is deleted" "$tool" delete o@1
 is "$(state_of 1)" "" "it has gone"
