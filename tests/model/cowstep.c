@@ -9,8 +9,9 @@
  *	cowstep NUMBER LOOK PROGRAM [ARG...]
  *
  * LOOK goes to the shell; "" for none. Exit status: 0 if the program was stopped, 1 if it had
- * ended before that, 2 if it cannot be done. With the number 0 it runs to its end, and its steps
- * are counted. Processes that the program starts are left alone.
+ * ended before that, 2 if it cannot be done. With the number 0 it runs to its end, and the last line
+ * says how many steps it has, then which of them change names. Processes that the program starts are
+ * left alone.
  */
 #include <errno.h>
 #include <signal.h>
@@ -40,14 +41,23 @@ static bool is_step(long number)
 	return false;
 }
 
+static bool changes_names(long number)
+{
+	return number == SYS_rename || number == SYS_renameat || number == SYS_renameat2 ||
+	       number == SYS_unlink || number == SYS_unlinkat;
+}
+
 static int fail(const char *what)
 {
 	fprintf(stderr, "cowstep: %s: %s\n", what, strerror(errno));
 	return 2;
 }
 
-/* Up to the return from step @number; 1: the program has ended, after @seen. */
-static int go(pid_t pid, long number, long *seen)
+/*
+ * Up to the return from step @number; 1: the program has ended, after @seen. The steps that have
+ * changed names are in the file @names.
+ */
+static int go(pid_t pid, long number, long *seen, FILE *names)
 {
 	struct user_regs_struct regs;
 	bool inside = false;
@@ -68,18 +78,25 @@ static int go(pid_t pid, long number, long *seen)
 			continue;
 		if (ptrace(PTRACE_GETREGS, pid, 0, &regs))
 			return fail("ptrace");
-		if (is_step(regs.orig_rax) && ++*seen == number)
+		if (!is_step(regs.orig_rax))
+			continue;
+		if (++*seen == number)
 			return 0;
+		if (changes_names(regs.orig_rax))
+			fprintf(names, " %ld", *seen);
 	}
 }
 
 int main(int argc, char **argv)
 {
 	long number = argc > 3 ? atol(argv[1]) : -1, seen = 0;
+	char *names = NULL;
+	size_t len;
+	FILE *text = open_memstream(&names, &len);
 	int status, r;
 	pid_t pid;
 
-	if (number < 0) {
+	if (number < 0 || !text) {
 		fprintf(stderr, "usage: cowstep NUMBER LOOK PROGRAM [ARG...]\n");
 		return 2;
 	}
@@ -92,9 +109,10 @@ int main(int argc, char **argv)
 	if (pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFSTOPPED(status) ||
 	    ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL))
 		return fail(argv[3]);
-	r = go(pid, number, &seen);
+	r = go(pid, number, &seen, text);
+	fclose(text);
 	if (r == 1 && !number)
-		printf("%ld\n", seen);
+		printf("%ld%s\n", seen, names);
 	if (r)
 		return r;
 	if (*argv[2] && system(argv[2]))
