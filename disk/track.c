@@ -198,7 +198,7 @@ static u32 find_room(struct cow_store *store, u32 nr, u64 *place)
 	int i;
 
 	for (i = 0; i < ROOM_TRIES && !got; i++) {
-		/* What blocks a store that is being prepared: neither takes long. */
+		/* A store that is being prepared is blocked until one of these has run. */
 		if (i) {
 			flush_work(&store->extend_work);
 			flush_work(&store->mark_work);

@@ -6,7 +6,7 @@
 function head(page, usage)
 {
 	sub(/COWSNAP/, "COWSNAP\\-" toupper(command), page)
-	print "." "\\\" SPDX-License-Identifier: GPL-2.0-only"
+	print ".\\\" SPDX-License-Identifier: GPL-2.0-only"
 	print page
 	print ".SH NAME\ncowsnap\\-" command " \\- " words
 	print ".SH SYNOPSIS\n.B cowsnap " command
@@ -20,7 +20,6 @@ function head(page, usage)
 
 /^\.S[SH] / {
 	ours = $1 == ".SS" && $2 == "\"" command
-	ours = ours || ($1 == ".SS" && $2 == "\"" command "\"")
 	ends = $0 == ".SH EXIT STATUS"
 	if (ours) {
 		gsub(/^\.SS "|"$/, "")
