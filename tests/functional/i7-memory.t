@@ -52,14 +52,16 @@ least_budget()
 }
 
 # Files in tmpfs that exceed the group's memory go to swap, which is the origin. All
-# of the data fits there, so that running out of swap is not what is tested.
+# of the data fits there, so that running out of swap is not what is tested. The limit
+# is memory.high: a group there waits for its pages to be written. At memory.max the
+# kernel kills a program of a group whose pages a slow disk does not take soon enough.
 cgroup()
 {
 	mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
 	CGROUP=/sys/fs/cgroup/cowsnap-test
 	echo +memory >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null
 	mkdir -p "$CGROUP" && at_exit rmdir "$CGROUP"
-	[[ -e $CGROUP/memory.max ]] && echo 8M >"$CGROUP/memory.max"
+	[[ -e $CGROUP/memory.high ]] && echo 8M >"$CGROUP/memory.high"
 }
 
 fill_swap()
