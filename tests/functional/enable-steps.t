@@ -97,6 +97,20 @@ try()
 	diag <"$TEST_TMP/said"
 }
 
+# stop_at STEP: or a few sooner, where this run has fewer than the one that was counted.
+stop_at()
+{
+	local last=$(($1 > 10 ? $1 - 10 : 1))
+
+	for ((step = $1; step >= last; step--)); do
+		begin_anew
+		"$TOOLS/cowstep" "$step" "$look" "$tool" enable --file="$tab" --name data \
+			--store="$store" "$base" >"$TEST_TMP/said" 2>&1 && return
+		"$tool" disable -f --file="$tab" data
+	done
+	return 1
+}
+
 begin_anew
 ok "enable that nothing interrupts" enable
 ok "disable undoes it" "$tool" disable -f --file="$tab" data
@@ -117,10 +131,8 @@ for ((n = 0; n < rounds; n++)); do
 done
 names=$(tr ' ' '\n' <<<"$names" | sort -nu | xargs)
 rounds=$(wc -w <<<"$names")
-for step in $names; do
-	begin_anew
-	"$TOOLS/cowstep" "$step" "$look" "$tool" enable --file="$tab" --name data --store="$store" "$base" \
-		>"$TEST_TMP/said" 2>&1 && stopped=$((stopped + 1))
+for at in $names; do
+	stop_at "$at" && stopped=$((stopped + 1))
 	try killed whole
 	try "killed, next boot" boots
 	try "killed, run again" goes_on
