@@ -203,7 +203,7 @@ static void store_free(struct cow_store *store)
 	xa_destroy(&store->records);
 	xa_destroy(&store->record_chunks);
 	cow_load_end(store);
-	kfree(store->track_block);
+	kfree(store->track_page);
 	if (store->meta)
 		cow_meta_destroy(store->meta);
 	cow_verify_close(store);
@@ -251,8 +251,8 @@ static int open_tables(struct cow_store *store, unsigned int block_bytes, char *
 	}
 	warn_misaligned(store);
 	store->meta = cow_meta_create(store, block_bytes);
-	store->track_block = kmalloc(block_bytes, GFP_KERNEL);
-	if (!store->meta || !store->track_block || cow_verify_open(store)) {
+	store->track_page = kmalloc(COWSNAP_MAX_BLOCK_BYTES, GFP_KERNEL);
+	if (!store->meta || !store->track_page || cow_verify_open(store)) {
 		*error = "Out of memory for a store";
 		return -ENOMEM;
 	}

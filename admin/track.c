@@ -6,9 +6,9 @@
  * changed since its epoch. Giving up goes in this order, while the snapshot still lives:
  *
  *   1  room for the blocks is taken and announced
- *   2  writes note what they change; all regions are marked, so none waits
- *   3  what the map has for the snapshot has changed before: these bits are set as well
- *   4  the blocks are written, with the marks; these are taken away later
+ *   2  the blocks are written, with the marks of all regions; these are taken away later
+ *   3  writes note what they change; all regions are marked, so none waits
+ *   4  what the map has for the snapshot has changed before: these bits are set as well
  *   5  the record says "tracker", durably; now the snapshot is gone
  *   6  its room is given back
  *
@@ -42,8 +42,11 @@
 /* A region is exact on the disk again when it was left alone for one to two of these. */
 #define IDLE_JIFFIES	(2 * HZ)
 
-/* Blocks that are settled in one RCU grace period. A write to one of them waits for that long. */
-#define SETTLE_BLOCKS	64U
+/* Pages that are settled in one RCU grace period. A write to one of them waits for that long. */
+#define SETTLE_PAGES	64U
+
+/* Most regions that are marked because there are writes in two of them: 128 MiB. */
+#define MARK_TOGETHER	16U
 
 /* ----------------------------------------------------------------------- lost */
 
@@ -102,20 +105,35 @@ static void tracker_is_lost(struct cow_tracker *t, const char *why)
 
 /* ---------------------------------------------------------------------- marks */
 
-/* Take those that are wanted in block @index to be made now. */
-static void marks_begin(struct cow_tracker *t, u64 index)
+/*
+ * The marks of these regions are made now, those that are wanted. Where writes have come to two
+ * of them they may come to all: then the rest are marked in the same write.
+ */
+static void group_begin(struct cow_tracker *t, u64 first, u64 end)
 {
-	u64 region = index * t->layout.regions, end = region + t->layout.regions;
+	u64 region;
+	u32 nr = 0;
 
-	for (; region < end; region++)
-		if (test_and_clear_bit(region, t->wanted))
+	for (region = first; region < end; region++)
+		nr += test_bit(region, t->wanted) || test_bit(region, t->marked);
+	for (region = first; region < end; region++)
+		if (test_and_clear_bit(region, t->wanted) ||
+		    (nr > 1 && !test_bit(region, t->marked)))
 			set_bit(region, t->marking);
 }
 
-/* They are durable. Only now a writer may rely on them. */
-static void marks_end(struct cow_tracker *t, u64 index)
+static void marks_begin(struct cow_tracker *t, u64 page)
 {
-	u64 region = index * t->layout.regions, end = region + t->layout.regions;
+	u64 first, end = cow_tracker_page(t, page, &first);
+
+	for (; first < end; first += MARK_TOGETHER)
+		group_begin(t, first, min(first + MARK_TOGETHER, end));
+}
+
+/* They are durable. Only now a writer may rely on them. */
+static void marks_end(struct cow_tracker *t, u64 page)
+{
+	u64 region, end = cow_tracker_page(t, page, &region);
 
 	for (; region < end; region++) {
 		if (!test_and_clear_bit(region, t->marking))
@@ -127,16 +145,17 @@ static void marks_end(struct cow_tracker *t, u64 index)
 
 static int make_marks(struct cow_tracker *t)
 {
-	u64 region = 0, nr = cow_tracker_regions(t), index;
+	u64 regions = (u64)t->page_blocks * t->layout.regions;
+	u64 region = 0, nr = cow_tracker_regions(t), page;
 	int r = 0;
 
 	while (!r && (region = find_next_bit(t->wanted, nr, region)) < nr) {
-		index = region / t->layout.regions;
-		marks_begin(t, index);
-		r = cow_tracker_write_block(t, index, t->marking, REQ_FUA);
+		page = region / regions;
+		marks_begin(t, page);
+		r = cow_tracker_write(t, page, t->marking, REQ_FUA);
 		if (!r)
-			marks_end(t, index);
-		region = (index + 1) * t->layout.regions;
+			marks_end(t, page);
+		region = (page + 1) * regions;
 	}
 	return r;
 }
@@ -159,9 +178,9 @@ void cow_track_work(struct work_struct *work)
 /* ----------------------------------------------------------------- exact bits */
 
 /* Take marks away, in memory: those of regions that were left alone, or @all. */
-static bool take_marks(struct cow_tracker *t, u64 index, bool all)
+static bool take_marks(struct cow_tracker *t, u64 page, bool all)
 {
-	u64 region = index * t->layout.regions, end = region + t->layout.regions;
+	u64 region, end = cow_tracker_page(t, page, &region);
 	bool any = false;
 
 	for (; region < end; region++) {
@@ -174,32 +193,47 @@ static bool take_marks(struct cow_tracker *t, u64 index, bool all)
 	return any;
 }
 
-/* Settle the next SETTLE_BLOCKS; after the last comes the first. */
+/* Settle the next SETTLE_PAGES; after the last comes the first. */
 static int settle_some(struct cow_tracker *t, bool all)
 {
-	u64 index = t->settle_at;
-	u32 i, nr = min_t(u64, SETTLE_BLOCKS, t->nr_blocks - index);
-	DECLARE_BITMAP(settled, SETTLE_BLOCKS);
+	u64 page = t->settle_at;
+	u32 i, nr = min_t(u64, SETTLE_PAGES, t->nr_pages - page);
+	DECLARE_BITMAP(settled, SETTLE_PAGES);
 	int r = 0;
 
-	t->settle_at = index + nr < t->nr_blocks ? index + nr : 0;
-	bitmap_zero(settled, SETTLE_BLOCKS);
+	t->settle_at = page + nr < t->nr_pages ? page + nr : 0;
+	bitmap_zero(settled, SETTLE_PAGES);
 	for (i = 0; i < nr; i++)
-		if (take_marks(t, index + i, all))
+		if (take_marks(t, page + i, all))
 			__set_bit(i, settled);
 	if (bitmap_empty(settled, nr))
 		return 0;
 	/* Who has seen a mark in cow_tracker_note() has set its bits after this. */
 	synchronize_rcu();
 	for_each_set_bit(i, settled, nr) {
-		r = cow_tracker_write_block(t, index + i, NULL, 0);
+		r = cow_tracker_write(t, page + i, NULL, 0);
 		if (r)
 			break;
 	}
 	return r;
 }
 
-/* Not @all: only while no write waits for a mark, which needs track_lock. */
+/*
+ * Writes have waited for marks since track_lock was taken. Without an answer from the disk they
+ * wait again, for the work item, which deals with it.
+ */
+static void serve_waiting(struct cow_store *store)
+{
+	struct cow_tracker *t;
+
+	lockdep_assert_held(&store->track_lock);
+	list_for_each_entry(t, &store->trackers, node)
+		if (make_marks(t))
+			break;
+	cow_track_release(store);
+}
+
+/* Writes that wait for a mark need track_lock: they are served in between, or not @all, at once. */
 static int settle(struct cow_tracker *t, bool all)
 {
 	u64 done;
@@ -209,9 +243,12 @@ static int settle(struct cow_tracker *t, bool all)
 	/* Then no write has come yet, or the tracker would be lost. */
 	if (!t->store->writable)
 		return 0;
-	for (done = 0; done < t->nr_blocks && !r; done += SETTLE_BLOCKS) {
-		if (!all && !list_empty_careful(&t->store->track_waiting))
-			break;
+	for (done = 0; done < t->nr_pages && !r; done += SETTLE_PAGES) {
+		if (!list_empty_careful(&t->store->track_waiting)) {
+			if (!all)
+				break;
+			serve_waiting(t->store);
+		}
 		r = settle_some(t, all);
 		cond_resched();
 	}
@@ -372,35 +409,39 @@ static void take_from_map(struct cow_tracker *t)
 	}
 }
 
-/* With the marks of all regions, so that no write waits for any of it. */
+/*
+ * With the marks of all regions, so that no write waits for any of it. Nobody else knows the
+ * tracker yet: the lock is for what the blocks are made in, and writes may wait for another
+ * tracker's mark.
+ */
 static int write_blocks(struct cow_tracker *t)
 {
-	u64 index;
+	u64 page;
 	int r = 0;
 
-	for (index = 0; index < t->nr_blocks && !r; index++) {
-		r = cow_tracker_write_block(t, index, NULL, 0);
+	bitmap_fill(t->marked, cow_tracker_regions(t));
+	for (page = 0; page < t->nr_pages && !r; page++) {
+		mutex_lock(&t->store->track_lock);
+		r = cow_tracker_write(t, page, NULL, 0);
+		mutex_unlock(&t->store->track_lock);
 		cond_resched();
 	}
 	return r;
 }
 
-/* From LIVE to TRACKER, durably, with all that it knows. */
+/* From LIVE to TRACKER, durably, with all that it knows: its marks are on the disk. */
 static int begin_to_track(struct cow_tracker *t)
 {
 	struct cow_change change;
 	int r;
 
-	bitmap_fill(t->marked, cow_tracker_regions(t));
+	lockdep_assert_held(&t->store->track_lock);
 	cow_tracker_hook(t);
 	take_from_map(t);
-	r = write_blocks(t);
-	if (!r) {
-		cow_change_begin(&change, t->store, t->snap);
-		change.state = COW_SNAP_TRACKER;
-		change.series = t->series;
-		r = cow_change_end(&change);
-	}
+	cow_change_begin(&change, t->store, t->snap);
+	change.state = COW_SNAP_TRACKER;
+	change.series = t->series;
+	r = cow_change_end(&change);
 	if (r)
 		cow_tracker_unhook(t);
 	else
@@ -422,24 +463,29 @@ static int give_up(struct cow_snap *snap)
 	if (!t)
 		return -ENOMEM;
 	r = cow_tracker_take_room(t);
-	if (!r) {
-		mutex_lock(&store->track_lock);
-		r = begin_to_track(t);
-		mutex_unlock(&store->track_lock);
-		cow_track_release(store);
-		if (r)
-			cow_tracker_free_room(t);
-	}
-	if (r) {
-		cow_tracker_free(t);
-		return r;
-	}
+	if (r)
+		goto free_tracker;
+	r = write_blocks(t);
+	if (r)
+		goto free_room;
+	mutex_lock(&store->track_lock);
+	r = begin_to_track(t);
+	mutex_unlock(&store->track_lock);
+	cow_track_release(store);
+	if (r)
+		goto free_room;
 	/* No region is in use as yet: the exact bits of all of them. */
 	mod_delayed_work(store->origin->wq, &store->track_idle_work, 0);
 	/* Without memory its epoch is served for a while longer. */
 	cow_store_renew_live(store);
 	cow_store_reclaim(store);
 	return 0;
+
+free_room:
+	cow_tracker_free_room(t);
+free_tracker:
+	cow_tracker_free(t);
+	return r;
 }
 
 static unsigned int nr_trackers(const struct cow_store *store)

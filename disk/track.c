@@ -4,6 +4,7 @@
  *
  * Each block is written as a whole, in its place: it has the exact bits and the marks of the
  * same regions, so that it is one write that takes a mark away and leaves the bits instead.
+ * Those in the same 4 KiB of the store are written together.
  */
 #include <linux/bitmap.h>
 #include <linux/crc32c.h>
@@ -64,29 +65,39 @@ static void fill_marks(const struct cow_tracker *t, u64 index, const unsigned lo
 			marks[i / 64] |= cpu_to_le64(1ULL << i % 64);
 }
 
-int cow_tracker_write_block(struct cow_tracker *t, u64 index, const unsigned long *also,
-			    blk_opf_t flags)
+static void fill_block(const struct cow_tracker *t, u64 index, const unsigned long *also,
+		       struct cowsnap_block_header *header)
 {
-	u32 bytes = cow_meta_block_bytes(t->store->meta);
 	const unsigned long *bits = t->bits + index * t->layout.chunks / 64;
-	struct cowsnap_block_header *header = t->store->track_block;
-	sector_t sector = block_sector(t, index);
 	u32 i;
 
 	BUILD_BUG_ON(BITS_PER_LONG != 64);
-	lockdep_assert_held(&t->store->track_lock);
-	if (!t->store->writable)
-		return -EROFS;
-	memset(header, 0, bytes);
+	memset(header, 0, cow_meta_block_bytes(t->store->meta));
 	header->blocks = cpu_to_le32(index);
 	header->sequence = cpu_to_le64(t->series);
 	header->durable = cpu_to_le64(COWSNAP_TRACK_ONES);
 	for (i = 0; i < t->layout.chunks / 64; i++)
 		block_bits(header)[i] = cpu_to_le64(READ_ONCE(bits[i]));
 	fill_marks(t, index, also, block_marks(t, header));
-	header->crc = cpu_to_le32(block_crc(t, sector, header));
-	return cow_meta_io(t->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | flags, sector,
-			   header, bytes);
+	header->crc = cpu_to_le32(block_crc(t, block_sector(t, index), header));
+}
+
+/* The blocks of a page stand in one piece. */
+int cow_tracker_write(struct cow_tracker *t, u64 page, const unsigned long *also,
+		      blk_opf_t flags)
+{
+	u32 bytes = cow_meta_block_bytes(t->store->meta);
+	u64 first = page * t->page_blocks;
+	u32 i, nr = min_t(u64, t->page_blocks, t->nr_blocks - first);
+	void *data = t->store->track_page;
+
+	lockdep_assert_held(&t->store->track_lock);
+	if (!t->store->writable)
+		return -EROFS;
+	for (i = 0; i < nr; i++)
+		fill_block(t, first + i, also, data + i * bytes);
+	return cow_meta_io(t->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | flags,
+			   block_sector(t, first), data, nr * bytes);
 }
 
 /* -------------------------------------------------------------------- reading */
@@ -125,35 +136,43 @@ static void block_take(struct cow_tracker *t, u64 index, void *data)
 			region_take(t, region);
 }
 
-static int read_block(struct cow_tracker *t, u64 index)
+static int refuse_block(const struct cow_tracker *t, u64 index, const char *why, int r)
 {
-	const struct cowsnap_geometry *g = cow_meta_geometry(t->store->meta);
-	void *data = t->store->track_block;
-	const char *why = "is missing";
-	int r = -EBADMSG;
-
-	if (t->place[index / g->chunk_blocks]) {
-		r = cow_meta_io(t->store->bdev, REQ_OP_READ | REQ_META, block_sector(t, index),
-				data, g->block_bytes);
-		why = r ? "cannot be read" : "is damaged";
-		if (!r && block_is_right(t, index, data)) {
-			block_take(t, index, data);
-			return 0;
-		}
-	}
 	DMERR("store %pg: block %llu of tracker %u %s", t->store->bdev, index, t->snap->id,
 	      why);
-	return r ?: -EBADMSG;
+	return r;
+}
+
+static int read_page(struct cow_tracker *t, u64 page)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(t->store->meta);
+	u64 first = page * t->page_blocks;
+	u32 i, nr = min_t(u64, t->page_blocks, t->nr_blocks - first);
+	void *data = t->store->track_page;
+	int r;
+
+	if (!t->place[first / g->chunk_blocks])
+		return refuse_block(t, first, "is missing", -EBADMSG);
+	r = cow_meta_io(t->store->bdev, REQ_OP_READ | REQ_META, block_sector(t, first), data,
+			nr * g->block_bytes);
+	if (r)
+		return refuse_block(t, first, "cannot be read", r);
+	for (i = 0; i < nr; i++, data += g->block_bytes) {
+		if (!block_is_right(t, first + i, data))
+			return refuse_block(t, first + i, "is damaged", -EBADMSG);
+		block_take(t, first + i, data);
+	}
+	return 0;
 }
 
 int cow_tracker_read(struct cow_tracker *t)
 {
-	u64 index;
+	u64 page;
 	int r = 0;
 
 	lockdep_assert_held(&t->store->track_lock);
-	for (index = 0; index < t->nr_blocks && !r; index++) {
-		r = read_block(t, index);
+	for (page = 0; page < t->nr_pages && !r; page++) {
+		r = read_page(t, page);
 		cond_resched();
 	}
 	return r;

@@ -12,11 +12,12 @@ struct cow_store;
 struct cow_tracker;
 
 /*
- * Write block @index as memory has it; a region has its mark if it is marked, or in @also
- * (NULL: none). @flags: REQ_FUA if it has to be durable. May sleep; store->track_lock held.
+ * Write the blocks of @page as memory has them; a region has its mark if it is marked, or in
+ * @also (NULL: none). @flags: REQ_FUA if they have to be durable. Where the power is cut each
+ * block is the old one or the new. May sleep; store->track_lock held.
  */
-int cow_tracker_write_block(struct cow_tracker *tracker, u64 index, const unsigned long *also,
-			    blk_opf_t flags);
+int cow_tracker_write(struct cow_tracker *tracker, u64 page, const unsigned long *also,
+		      blk_opf_t flags);
 
 /*
  * Read all blocks: bits and marks; all bits of a marked region are set. An error, with a line

@@ -101,7 +101,7 @@ struct cow_store {
 	struct list_head track_waiting;	/* struct cow_bio, for a mark; state_lock */
 	struct work_struct track_work;	/* marks regions */
 	struct delayed_work track_idle_work;	/* takes marks away */
-	void *track_block;		/* one that is written or read; track_lock */
+	void *track_page;		/* blocks that are written or read; track_lock */
 	bool has_tracked;		/* what INCOMPAT_TRACK says; records_lock */
 	bool lost_unsaid;		/* the disk was not told of a lost one; track_lock */
 

@@ -47,6 +47,9 @@ struct cow_tracker *cow_tracker_alloc(struct cow_snap *snap,
 	t->nr_chunks = cow_sector_to_chunk(snap->store,
 					   snap->nr_sectors + snap->store->chunk_sectors - 1);
 	t->nr_blocks = cowsnap_track_blocks(geometry, &t->layout, snap->nr_sectors);
+	t->page_blocks = min(geometry->chunk_blocks,
+			     COWSNAP_MAX_BLOCK_BYTES / geometry->block_bytes);
+	t->nr_pages = DIV_ROUND_UP_ULL(t->nr_blocks, t->page_blocks);
 	t->nr_pieces = cowsnap_track_pieces(geometry, t->nr_blocks);
 	t->place = kvcalloc(t->nr_pieces, sizeof(*t->place), GFP_KERNEL | __GFP_NOWARN);
 	t->bits = bits_alloc(cow_tracker_bits(t));

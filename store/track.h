@@ -4,6 +4,7 @@
 #define DM_COWSNAP_STORE_TRACK_H
 
 #include <linux/list.h>
+#include <linux/minmax.h>
 #include <linux/types.h>
 
 #include "dm-cowsnap.h"
@@ -28,6 +29,8 @@ struct cow_tracker {
 	struct cowsnap_track_layout layout;
 	u64 nr_chunks;
 	u64 nr_blocks;
+	u32 page_blocks;		/* blocks that are written together */
+	u64 nr_pages;			/* of so many; the last may have fewer */
 	u64 nr_pieces;
 	u64 *place;			/* of each piece in the store; 0: it has none */
 	unsigned long *bits;		/* a chunk has changed */
@@ -36,12 +39,21 @@ struct cow_tracker {
 	unsigned long *wanted;		/* to be marked */
 	unsigned long *marking;		/* being marked; track_lock */
 	unsigned long *used;		/* since it was last looked at */
-	u64 settle_at;			/* the block to go on with; track_lock */
+	u64 settle_at;			/* the page to go on with; track_lock */
 };
 
 static inline u64 cow_tracker_regions(const struct cow_tracker *t)
 {
 	return t->nr_blocks * t->layout.regions;
+}
+
+/* The regions of @page: [*@first, end), and the end. */
+static inline u64 cow_tracker_page(const struct cow_tracker *t, u64 page, u64 *first)
+{
+	u64 regions = (u64)t->page_blocks * t->layout.regions;
+
+	*first = page * regions;
+	return min(*first + regions, cow_tracker_regions(t));
 }
 
 static inline u64 cow_tracker_bits(const struct cow_tracker *t)
