@@ -15,6 +15,12 @@ store_writes()
 	awk '{ print $5 }' "/sys/dev/block/$(stat -L -c %Hr:%Lr "$good")/stat"
 }
 
+# wrote COUNT: so many since $before was looked up.
+wrote()
+{
+	(($(store_writes) >= before + $1))
+}
+
 # on_slow_store MIB CHUNK: its writes can be delayed.
 on_slow_store()
 {
@@ -78,11 +84,7 @@ swap_table st "$(delay_table "$good" 0 100)"
 before=$(store_writes)
 dmsetup message o 0 track 2 2>"$TEST_TMP/said" &
 # Its room has been announced, and some of its blocks are written.
-some_are_written()
-{
-	(($(store_writes) >= before + 8))
-}
-ok "the blocks of a new tracker are being written" wait_for 60 some_are_written
+ok "the blocks of a new tracker are being written" wait_for 60 wrote 8
 write_at 9000 4096
 after=$(store_writes)
 ok "a write that needs the mark of another tracker does not wait for all of these" \
@@ -109,11 +111,7 @@ write_at "${pairs[@]}"
 swap_table st "$(delay_table "$good" 0 20)"
 before=$(store_writes)
 dmsetup message o 0 commit &
-some_are_written()
-{
-	(($(store_writes) >= before + 2))
-}
-ok "bits are being made exact" wait_for 60 some_are_written
+ok "bits are being made exact" wait_for 60 wrote 2
 write_at 8 512
 after=$(store_writes)
 wait $!
