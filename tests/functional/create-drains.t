@@ -10,12 +10,12 @@ need_target delay
 
 plan 2
 
-DELAY=6000	# ms that a write at home takes
+DELAY=6000	# ms that a write at home takes; a flush, which ends nothing here, takes none
 
 base=$(mkloop 8M)
 store=$(mkloop 16M)
 fill_letter "$base" A
-dmcreate home "$(delay_table "$base" 0 $DELAY)"
+dmcreate home "$(delay_table "$base" 0 $DELAY) $base 0 0"
 origin_up o /dev/mapper/home
 put_letter /dev/mapper/o B 0 4096 &
 writer=$!
