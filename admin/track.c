@@ -45,7 +45,7 @@
 /* Pages that are settled in one RCU grace period. A write to one of them waits for that long. */
 #define SETTLE_PAGES	64U
 
-/* Most regions that are marked because there are writes in two of them: 128 MiB. */
+/* Most regions that are marked because there are writes in two of them, 128 MiB: a group. */
 #define MARK_TOGETHER	16U
 
 /* ----------------------------------------------------------------------- lost */
@@ -177,19 +177,32 @@ void cow_track_work(struct work_struct *work)
 
 /* ----------------------------------------------------------------- exact bits */
 
+/* Regions that are marked together lose their marks together, when all were left alone. */
+static bool take_group(struct cow_tracker *t, u64 first, u64 end, bool all)
+{
+	bool any = false, used = false;
+	u64 region;
+
+	for (region = first; region < end; region++)
+		if (test_and_clear_bit(region, t->used))
+			used = true;
+	if (used && !all)
+		return false;
+	for (region = first; region < end; region++)
+		if (test_and_clear_bit(region, t->marked))
+			any = true;
+	return any;
+}
+
 /* Take marks away, in memory: those of regions that were left alone, or @all. */
 static bool take_marks(struct cow_tracker *t, u64 page, bool all)
 {
-	u64 region, end = cow_tracker_page(t, page, &region);
+	u64 first, end = cow_tracker_page(t, page, &first);
 	bool any = false;
 
-	for (; region < end; region++) {
-		if (!test_bit(region, t->marked) ||
-		    (test_and_clear_bit(region, t->used) && !all))
-			continue;
-		clear_bit(region, t->marked);
-		any = true;
-	}
+	for (; first < end; first += MARK_TOGETHER)
+		if (take_group(t, first, min(first + MARK_TOGETHER, end), all))
+			any = true;
 	return any;
 }
 

@@ -80,8 +80,8 @@ TRACKED_TESTS = [
 TRACKER = Grid(
     "tracker", "A tracker alone",
     "One disk without write cache, store on the same disk. Of the snapshots one is left, given up "
-    "to a tracker: writes are noted, nothing is copied. The first write into each 8 MiB waits for "
-    "a mark on the disk; \"going on\" are random writes after that.",
+    "to a tracker: writes are noted, nothing is copied. The first two writes into each 64 MiB wait "
+    "for a mark on the disk; \"going on\" are random writes after that.",
     spinning("cache none"), TRACKED, TRACKED_TESTS,
     {(test.name, "cowsnap tracker"): .97 for test in TRACKED_TESTS})
 
