@@ -130,6 +130,16 @@ static void marks_begin(struct cow_tracker *t, u64 page)
 		group_begin(t, first, min(first + MARK_TOGETHER, end));
 }
 
+/* They could not be made, and are still wanted. */
+static void marks_failed(struct cow_tracker *t, u64 page)
+{
+	u64 region, end = cow_tracker_page(t, page, &region);
+
+	for (; region < end; region++)
+		if (test_and_clear_bit(region, t->marking))
+			set_bit(region, t->wanted);
+}
+
 /* They are durable. Only now a writer may rely on them. */
 static void marks_end(struct cow_tracker *t, u64 page)
 {
@@ -153,7 +163,9 @@ static int make_marks(struct cow_tracker *t)
 		page = region / regions;
 		marks_begin(t, page);
 		r = cow_tracker_write(t, page, t->marking, REQ_FUA);
-		if (!r)
+		if (r)
+			marks_failed(t, page);
+		else
 			marks_end(t, page);
 		region = (page + 1) * regions;
 	}
@@ -232,23 +244,28 @@ static int settle_some(struct cow_tracker *t, bool all)
 }
 
 /*
- * Writes have waited for marks since track_lock was taken. Without an answer from the disk they
- * wait again, for the work item, which deals with it.
+ * Writes have waited for marks since track_lock was taken. After an error they wait on: the work
+ * item, which is queued, tries again and deals with it.
  */
-static void serve_waiting(struct cow_store *store)
+static int serve_waiting(struct cow_store *store)
 {
 	struct cow_tracker *t;
+	int r = 0;
 
 	lockdep_assert_held(&store->track_lock);
-	list_for_each_entry(t, &store->trackers, node)
-		if (make_marks(t))
-			break;
+	list_for_each_entry(t, &store->trackers, node) {
+		r = make_marks(t);
+		if (r)
+			return r;
+	}
 	cow_track_release(store);
+	return 0;
 }
 
 /* Writes that wait for a mark need track_lock: they are served in between, or not @all, at once. */
 static int settle(struct cow_tracker *t, bool all)
 {
+	bool serve = all;
 	u64 done;
 	int r = 0;
 
@@ -260,7 +277,7 @@ static int settle(struct cow_tracker *t, bool all)
 		if (!list_empty_careful(&t->store->track_waiting)) {
 			if (!all)
 				break;
-			serve_waiting(t->store);
+			serve = serve && !serve_waiting(t->store);
 		}
 		r = settle_some(t, all);
 		cond_resched();
@@ -286,7 +303,7 @@ static bool has_marks(struct cow_store *store)
 	if (!store->writable)
 		return false;
 	list_for_each_entry(t, &store->trackers, node)
-		if (!bitmap_empty(t->marked, cow_tracker_regions(t)))
+		if (find_first_bit(t->marked, cow_tracker_regions(t)) < cow_tracker_regions(t))
 			return true;
 	return store->lost_unsaid;
 }
@@ -432,7 +449,8 @@ static int write_blocks(struct cow_tracker *t)
 	u64 page;
 	int r = 0;
 
-	bitmap_fill(t->marked, cow_tracker_regions(t));
+	/* bitmap_fill() counts in unsigned int. */
+	memset(t->marked, 0xff, BITS_TO_LONGS(cow_tracker_regions(t)) * sizeof(long));
 	for (page = 0; page < t->nr_pages && !r; page++) {
 		mutex_lock(&t->store->track_lock);
 		r = cow_tracker_write(t, page, NULL, 0);
