@@ -30,6 +30,14 @@ write_ends()
 		$((LENGTH - 40 * 512 - 4096)) $((4096 + 40 * 512))
 }
 
+# write_parts DEV FILE CHUNK: the start, the middle and the end of a chunk; one a piece.
+write_parts()
+{
+	local bytes=$(($3 * 512)) at=$((20 * 1048576))
+
+	put "$1" "$2" $at 512 $((at + bytes + 512)) 512 $((at + 3 * bytes - 512)) 512
+}
+
 write_past_end()
 {
 	put "$1" - "$LENGTH" 512
@@ -64,6 +72,7 @@ one_chunk_size()
 	ok "chunk $chunk: the snapshot has the old data" same /dev/mapper/s "$old"
 	write_all_sizes /dev/mapper/s "$private" 2048512
 	write_ends /dev/mapper/s "$private"
+	write_parts /dev/mapper/s "$private" "$chunk"
 	ok "chunk $chunk: what is written to the snapshot is there" same /dev/mapper/s "$private"
 	ok "chunk $chunk: what is written to the snapshot is not on the origin" \
 		same /dev/mapper/o "$new"

@@ -7,24 +7,32 @@
 . "$(dirname "$0")/common.sh"
 
 modinfo scsi_debug >/dev/null 2>&1 || skip_all "no scsi_debug here"
-plan 10
+plan 14
 MIB=1048576
 
-# ---- it shrinks: a chunk begins where it ends now ----
+# ---- it shrinks: a chunk begins where it ends now, or behind that ----
 
-base=$(mkloop 8M)
-store=$(mkloop 16M)
-fill_letter "$base" A
-origin_up o "$base"
-snap_up s "$base" "$store" P 8 id 1 create
-truncate -s 4M "$(loop_file "$base")"
-losetup -c "$base"
-is "$(sectors "$base")" 8192 "shrunk: the origin has half of its sectors"
-not_ok "shrunk: a write where it ends gives an error" put_letter /dev/mapper/o B $((4 * MIB)) 4096
-not_ok "shrunk: a write behind its end gives an error" put_letter /dev/mapper/o B $((6 * MIB)) 4096
-not_ok "shrunk: the snapshot does not show zeroes there" get /dev/mapper/s $((4 * MIB)) 4096
-ok "shrunk: the snapshot is removed" dmremove s
-ok "shrunk: the origin is removed" dmremove o
+# shrunk MIB: the first write after it has shrunk to 4 MiB is there.
+shrunk()
+{
+	base=$(mkloop 8M)
+	store=$(mkloop 16M)
+	fill_letter "$base" A
+	origin_up o "$base"
+	snap_up s "$base" "$store" P 8 id 1 create
+	truncate -s 4M "$(loop_file "$base")"
+	losetup -c "$base"
+	is "$(sectors "$base")" 8192 "shrunk, $1 MiB: the origin has half of its sectors"
+	not_ok "shrunk, $1 MiB: a write there gives an error" \
+		put_letter /dev/mapper/o B $(($1 * MIB)) 4096
+	not_ok "shrunk, $1 MiB: the snapshot does not show zeroes there" \
+		get /dev/mapper/s $(($1 * MIB)) 4096
+	ok "shrunk, $1 MiB: the snapshot is removed" dmremove s
+	ok "shrunk, $1 MiB: the origin is removed" dmremove o
+}
+
+shrunk 4
+shrunk 6
 
 # ---- it is pulled ----
 
