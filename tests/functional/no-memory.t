@@ -102,6 +102,9 @@ sites()
 
 # ---- the calling task ----
 
+COWNTH_STEP=$((100 / $(scaled 100)))
+export COWNTH_STEP
+
 # nth WORDS ARGS...: a point for a walk over the allocations of a request.
 nth()
 {
