@@ -235,9 +235,14 @@ expect_log()
 kernel_log()
 {
 	dmesg | awk -v marker="$_marker" '
-		index($0, marker) { found = 1; text = ""; next }
-		{ text = text $0 "\n" }
-		END { printf "%s", text; if (!found) print "cowsnap-test: the log lost its begin" }'
+		index($0, marker) { found = 1; nr = 0; next }
+		{ line[nr++] = $0 }
+		END {
+			for (i = 0; i < nr; i++)
+				print line[i]
+			if (!found)
+				print "cowsnap-test: the log lost its begin"
+		}'
 }
 
 # kernel_trouble: the lines of trouble among them; fails if there is none.
