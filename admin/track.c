@@ -45,7 +45,7 @@
 /* Pages that are settled in one RCU grace period. A write to one of them waits for that long. */
 #define SETTLE_PAGES	64U
 
-/* Most regions that are marked because there are writes in two of them, 128 MiB: a group. */
+/* A group: so many regions (128 MiB) are marked together once there are writes in two of them. */
 #define MARK_TOGETHER	16U
 
 /* ----------------------------------------------------------------------- lost */
@@ -155,7 +155,7 @@ static void marks_end(struct cow_tracker *t, u64 page)
 
 static int make_marks(struct cow_tracker *t)
 {
-	u64 regions = (u64)t->page_blocks * t->layout.regions;
+	u64 regions = cow_tracker_page_regions(t);
 	u64 region = 0, nr = cow_tracker_regions(t), page;
 	int r = 0;
 
@@ -262,7 +262,10 @@ static int serve_waiting(struct cow_store *store)
 	return 0;
 }
 
-/* Writes that wait for a mark need track_lock: they are served in between, or not @all, at once. */
+/*
+ * Writes that wait for a mark need track_lock. With @all they are served in between; otherwise
+ * this ends, so that the work item serves them.
+ */
 static int settle(struct cow_tracker *t, bool all)
 {
 	bool serve = all;

@@ -47,13 +47,17 @@ static inline u64 cow_tracker_regions(const struct cow_tracker *t)
 	return t->nr_blocks * t->layout.regions;
 }
 
+/* The regions of a page; the last may have fewer. */
+static inline u64 cow_tracker_page_regions(const struct cow_tracker *t)
+{
+	return (u64)t->page_blocks * t->layout.regions;
+}
+
 /* The regions of @page: [*@first, end), and the end. */
 static inline u64 cow_tracker_page(const struct cow_tracker *t, u64 page, u64 *first)
 {
-	u64 regions = (u64)t->page_blocks * t->layout.regions;
-
-	*first = page * regions;
-	return min(*first + regions, cow_tracker_regions(t));
+	*first = page * cow_tracker_page_regions(t);
+	return min(*first + cow_tracker_page_regions(t), cow_tracker_regions(t));
 }
 
 static inline u64 cow_tracker_bits(const struct cow_tracker *t)

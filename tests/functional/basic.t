@@ -30,7 +30,7 @@ write_ends()
 		$((LENGTH - 40 * 512 - 4096)) $((4096 + 40 * 512))
 }
 
-# write_parts DEV FILE CHUNK: the start, the middle and the end of a chunk; one a piece.
+# write_parts DEV FILE CHUNK: 512 bytes at a chunk's start, within the next, at the end of a third.
 write_parts()
 {
 	local bytes=$(($3 * 512)) at=$((20 * 1048576))

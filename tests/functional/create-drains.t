@@ -10,7 +10,7 @@ need_target delay
 
 plan 2
 
-DELAY=6000	# ms that a write at home takes; a flush, which ends nothing here, takes none
+DELAY=6000	# ms that a write at home takes; a flush takes none, or it would wait for the write
 
 base=$(mkloop 8M)
 store=$(mkloop 16M)

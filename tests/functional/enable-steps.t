@@ -124,14 +124,14 @@ ok "it has more than ten steps" test "$steps" -gt 10
 
 # So many of them, from the first to the last but two: runs differ by what they find. And each that
 # changes names.
-rounds=$(scaled 30) wrong=0 stopped=0
+rounds=$(scaled 30) wrong=0 stopped=0 places=$names
 ((rounds > 1)) || rounds=2
 for ((n = 0; n < rounds; n++)); do
-	names+=" $((1 + n * (steps - 3) / (rounds - 1)))"
+	places+=" $((1 + n * (steps - 3) / (rounds - 1)))"
 done
-names=$(tr ' ' '\n' <<<"$names" | sort -nu | xargs)
-rounds=$(wc -w <<<"$names")
-for at in $names; do
+places=$(tr ' ' '\n' <<<"$places" | sort -nu | xargs)
+rounds=$(wc -w <<<"$places")
+for at in $places; do
 	stop_at "$at" && stopped=$((stopped + 1))
 	try killed whole
 	try "killed, next boot" boots

@@ -39,7 +39,7 @@ least_budget()
 	at_exit _write "$PARAMETERS/kcopyd_requeue" "$(cat "$PARAMETERS/kcopyd_requeue")"
 	at_exit _write "$PARAMETERS/undo_buffer" "$(cat "$PARAMETERS/undo_buffer")"
 	echo 1 >"$PARAMETERS/kcopyd_budget"
-	# Its pages are the engine's.
+	# The engine would use the buffer's pages as well.
 	echo 0 >"$PARAMETERS/undo_buffer"
 	for order in head tail; do
 		echo "$order" >"$PARAMETERS/kcopyd_requeue"
