@@ -21,6 +21,9 @@
 
 #define SECTOR 512
 
+/* Both superblocks, twice: write_all(). */
+#define SUPERS_WRITTEN 4
+
 struct repair {
 	struct store *s;
 	const struct repair_options *o;
@@ -494,13 +497,14 @@ static bool blocks_dirty(const struct store *s)
 
 /*
  * The old superblock counts until both have low numbers; and by what it calls durable
- * all blocks are believed, whatever their numbers.
+ * all blocks are believed, whatever their numbers. No number that is written here may
+ * reach the limit either.
  */
 static void renumber(struct store *s)
 {
 	u64 nr;
 
-	if (s->super_sequence >= SEQUENCE_LIMIT)
+	if (s->super_sequence + SUPERS_WRITTEN >= SEQUENCE_LIMIT)
 		s->super_sequence = 0;
 	if (s->durable < SEQUENCE_LIMIT)
 		return;
