@@ -8,7 +8,7 @@
 
 MIB=1048576
 
-plan 17
+plan 21
 
 base=$(mkloop 8M)
 store=$(mkloop 16M)
@@ -95,3 +95,37 @@ not_ok "a merge does not go on from a read-only store" \
 dmsetup remove o 2>"$TEST_TMP/ignored"
 ok "nothing is written to the merge's read-only store" is_untouched
 blockdev --setrw "$store"
+
+# A disk that is write-protected cannot even be opened for writing.
+WRITE_PROTECT=/sys/module/scsi_debug/parameters/wp
+
+writes_are_refused()
+{
+	! (: >"$disk") 2>"$TEST_TMP/ignored"
+}
+
+if modinfo scsi_debug >/dev/null 2>&1; then
+	disk=$(mkscsi dev_size_mb=16) || bail_out "no disk of scsi_debug"
+	fill "$base" "$TEST_TMP/old"
+	origin_up o "$base"
+	snap_up s "$base" "$disk" P
+	put_letter /dev/mapper/o B 0 $MIB
+	dmremove s
+	dmremove o
+	echo 1 >"$WRITE_PROTECT"
+	echo 1 >"$(sysfs "$disk")/device/rescan"
+	ok "a write-protected disk is not opened for writing" writes_are_refused
+	ok "a store on it serves a read-only table" dmcreate s "$(snap_table "$base" "$disk" P 8)" -r
+	ok "the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	dmremove s
+	dmcreate s "" --notable
+	not_ok "a table that may write is refused" dmload s "$(snap_table "$base" "$disk" P 8)"
+	dmsetup remove s
+	echo 0 >"$WRITE_PROTECT"
+else
+	for what in "a write-protected disk is not opened for writing" \
+		"a store on it serves a read-only table" "the snapshot is right" \
+		"a table that may write is refused"; do
+		skip "$what" "no scsi_debug here"
+	done
+fi

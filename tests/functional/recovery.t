@@ -13,7 +13,7 @@ expect_log 'blk_update_request|Buffer I/O error|critical .* error'
 
 need_target flakey
 exact_copies
-plan 68
+plan 77
 
 # The store: chunks of 4096 bytes, blocks of 512.
 SUPER_B=512			# where the second superblock begins
@@ -381,6 +381,8 @@ many_records()
 	new_store
 	for id in 2 3 4 5 6 7 8 9 10 11 12; do
 		dm message o 0 create $id
+		((id != 11)) || dd if="$store" of="$TEST_TMP/superblock" bs=512 skip=1 count=1 \
+			iflag=direct status=none
 		((id != 8)) || mark_chunks /dev/mapper/o 1 0 9
 	done
 	mark_chunks /dev/mapper/o 2 0 29
@@ -492,6 +494,11 @@ cp "$TEST_TMP/store" "$TEST_TMP/spoilt"
 spoil_bytes "$TEST_TMP/spoilt" $((records * 4096 + IN_RECORDS)) 8
 after_crash new "$TEST_TMP/spoilt"
 lost_records "damaged records"
+# As if the second one had not been written since.
+spoil_bytes "$TEST_TMP/spoilt" $IN_SUPER 3
+dd if="$TEST_TMP/superblock" of="$TEST_TMP/spoilt" bs=512 seek=1 conv=notrunc status=none
+after_crash new "$TEST_TMP/spoilt"
+lost_records "damaged records, an older superblock"
 after_crash new
 bad_store --readonly $((records * 8))
 ok "unreadable records: the store is opened" \

@@ -9,7 +9,7 @@
 need fio
 need_target delay flakey
 MIB=1048576
-plan 36
+plan 38
 echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
@@ -74,6 +74,15 @@ put_letter /dev/mapper/s A $((MIB / 2)) 512
 all_old "afterwards"
 put_letter /dev/mapper/o D $((8 * MIB)) 4096
 ok "a single buffered chunk is written within seconds" wait_for 60 nothing_buffered
+down
+
+# ---- a store that writes late, and reads at once ----
+
+up
+swap_table cow "$(delay_table "$store" 0 4000)"
+put_letter /dev/mapper/o B 0 $MIB
+ok "1 MiB is written while the store's writes are late" [ "$(buffered)" -ge 2048 ]
+all_old "late writes"
 down
 
 # ---- without ----
