@@ -78,6 +78,7 @@ down
 
 # ---- a store that writes late, and reads at once ----
 
+fill_letter "$store" X
 up
 swap_table cow "$(delay_table "$store" 0 4000)"
 put_letter /dev/mapper/o B 0 $MIB
