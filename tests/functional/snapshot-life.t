@@ -13,7 +13,7 @@ MIB=1048576
 KIB=1024
 
 exact_copies
-plan 24
+plan 25
 
 down()
 {
@@ -22,6 +22,16 @@ down()
 	for name; do
 		dmremove "$name"
 	done
+}
+
+own_write_is_under_way()
+{
+	[[ $(key_of s1 pending) = 1 ]]
+}
+
+first_is_dropped()
+{
+	kernel_log | grep -q 'snapshot 1 of .* is dropped'
 }
 
 # ---- a write of a dropped snapshot that is still under way ----
@@ -38,14 +48,21 @@ snap_up s2 "$base" /dev/mapper/slow P 8 id 2 create
 put /dev/mapper/o "$TEST_TMP/now" $MIB $((960 * KIB))
 # Its record says that it is written to.
 put_letter /dev/mapper/s1 P $((3 * MIB)) 4096
-dmreload slow "$(delay_table "$store" 2500 0)"
+# Only the first place of data, so that what is read to make room comes at once.
+dmreload slow "$(partly_table "$store" 8 8 delay "$store" 8 4000 "$store" 8 0)"
 # Part of a copied chunk: what was copied is read and verified first.
 put_letter /dev/mapper/s1 P 0 512 >/dev/null 2>&1 &
 writer=$!
+wait_for 60 own_write_is_under_way
+put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB &
+origin_writer=$!
+wait_for 60 first_is_dropped
 sleep 0.5
-ok "places: a write that needs room succeeds" put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+is "$(key_of s2 pending) $(key_of s2 freed)" "1 0" \
+	"places: none is given back as long as the dropped snapshot's write uses one"
+ok "places: a write that needs room succeeds" wait "$origin_writer"
 wait "$writer"
-like "$(kernel_log)" 'snapshot 1 of .* is dropped' "places: the oldest is dropped for it"
+ok "places: the oldest is dropped for it" first_is_dropped
 dmreload slow "$(delay_table "$store" 0 0)"
 ok "places: the other snapshot is right" same /dev/mapper/s2 "$TEST_TMP/old2"
 down s1 s2 o
