@@ -441,16 +441,15 @@ static void print_snapshots(const struct cowsnap_item *o)
 			printf("cowsnap delete %s\n", cowsnap_get(s, "name"));
 }
 
+/* All of them or none: one that is in use is found before another is deleted. */
 static int end_snapshots(const struct disable *k, const struct cowsnap_item *o)
 {
-	if (option_given(k->w, "dry-run")) {
-		int status = count_snapshots(k, o);
-
-		if (!status)
-			print_snapshots(o);
-		return status;
-	}
-	return count_snapshots(k, o) || tab_delete_snapshots(k->c, k->name) ? EXIT_CANNOT : 0;
+	if (count_snapshots(k, o) || refuse_used_snapshots(k->c, o))
+		return EXIT_CANNOT;
+	if (!option_given(k->w, "dry-run"))
+		return tab_delete_snapshots(k->c, k->name);
+	print_snapshots(o);
+	return 0;
 }
 
 static int dry_disable(const struct disable *k, bool stays)

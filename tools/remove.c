@@ -81,20 +81,8 @@ static int drop_snapshot_devices(struct removal *m)
 {
 	const struct cowsnap_item *store, *s;
 	const char *device;
-	char where[300];
-	int r = 0;
+	int r = refuse_used_snapshots(m->c, m->origin);
 
-	for (store = cowsnap_inside(m->origin); store; store = cowsnap_next(store))
-		for (s = cowsnap_inside(store); s; s = cowsnap_next(s)) {
-			device = cowsnap_get(s, "device");
-			if (device && sys_mounted(cowsnap_get(s, "number"), where, sizeof(where)))
-				return cannot_because(cowsnap_get(s, "name"),
-						      "mounted on %s: cowsnap umount %s first",
-						      where, cowsnap_get(s, "name"));
-			if (device && cowsnap_number(s, "open"))
-				return cannot_because(cowsnap_get(s, "name"),
-						      "in use through %s: end that first", device);
-		}
 	for (store = cowsnap_inside(m->origin); store && !r; store = cowsnap_next(store))
 		for (s = cowsnap_inside(store); s && !r; s = cowsnap_next(s)) {
 			device = cowsnap_get(s, "device");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/map.h"
+#include "lib/sys.h"
 #include "session.h"
 
 static void print_line(void *data, const char *text)
@@ -52,6 +53,31 @@ bool stays_open(struct cowsnap *c, const char *name)
 		map_free(&m);
 	}
 	return m.open_count;
+}
+
+static int refuse_use(struct cowsnap *c, const struct cowsnap_item *s)
+{
+	const char *device = cowsnap_get(s, "device"), *name = cowsnap_get(s, "name");
+	char where[300];
+
+	if (!device)
+		return 0;
+	if (sys_mounted(cowsnap_get(s, "number"), where, sizeof(where)))
+		return cannot_because(name, "mounted on %s: cowsnap umount %s first", where, name);
+	if (cowsnap_number(s, "open") && stays_open(c, device + strlen("/dev/mapper/")))
+		return cannot_because(name, "in use through %s: end that first", device);
+	return 0;
+}
+
+int refuse_used_snapshots(struct cowsnap *c, const struct cowsnap_item *origin)
+{
+	const struct cowsnap_item *store, *s;
+
+	for (store = cowsnap_inside(origin); store; store = cowsnap_next(store))
+		for (s = cowsnap_inside(store); s; s = cowsnap_next(s))
+			if (refuse_use(c, s))
+				return EXIT_CANNOT;
+	return 0;
 }
 
 bool keeps_device(const struct cowsnap_item *snapshot)

@@ -101,6 +101,13 @@ dry '^name' enable --file="$tab" --store="$store" --name name "$base"
 "$tool" enable --file="$tab" --store="$store" --name data "$base" >/dev/null
 "$tool" snapshot data >/dev/null
 not_ok "disable: a dry run refuses what a run does" "$tool" disable -n --file="$tab" data
+"$tool" snapshot data >/dev/null
+"$tool" mount data@2 "$view" >/dev/null
+not_ok "disable: a dry run refuses where a snapshot is mounted" \
+	"$tool" disable -n --force --file="$tab" data
+not_ok "disable: so does a run" "$tool" disable --force --file="$tab" data
+is "$(state data@1) $(state data@2)" "live live" "disable: none is deleted then"
+"$tool" umount "$view" >/dev/null
 dry '^(cowsnap (delete|tab stop) data|# .* loses line)' disable --force --file="$tab" data
 ok "disable: then it is done" "$tool" disable --force --file="$tab" data
 
