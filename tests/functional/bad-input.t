@@ -178,21 +178,17 @@ moved_stores()
 	refused "a store with blocks smaller than its new device's" "0 $len cowsnap $base $coarse P 8" \
 		'blocks of 512 bytes.*4096.*move it'
 
-	modprobe scsi_debug sector_size=512 physblk_exp=3 dev_size_mb=8 2>/dev/null
-	udevadm settle 2>/dev/null
-	disk=$(grep -l scsi_debug /sys/block/sd*/device/model 2>/dev/null | head -n 1)
-	if [[ -z $disk ]]; then
+	if ! modinfo scsi_debug >/dev/null 2>&1; then
 		skip "a store across physical blocks: a warning" "no scsi_debug"
 		return
 	fi
-	disk=/dev/$(cut -d/ -f4 <<<"$disk")
+	disk=$(mkscsi sector_size=512 physblk_exp=3 dev_size_mb=8) || bail_out "no disk of scsi_debug"
 	dmcreate across "0 8192 linear $disk 1"
 	mark
 	snap_up s "$base" /dev/mapper/across P 8
 	like "$(said)" 'straddles .* 4096 bytes' "a store across physical blocks: a warning"
 	dmremove s
 	dmremove across
-	rmmod scsi_debug
 }
 
 plan 53

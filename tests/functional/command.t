@@ -37,6 +37,9 @@ is_state()
 	[[ $(state "$1") == "$2" ]]
 }
 
+# What a clone that did not end has left is not this test's.
+rm -f /var/lib/cowsnap/clone-*
+
 journal_is_there()
 {
 	compgen -G '/var/lib/cowsnap/clone-*[0-9a-f]' >/dev/null
@@ -170,7 +173,7 @@ diag "after $SECONDS s"
 one=$(mkloop 16M)
 two=$(mkloop 16M)
 slow=$(mkloop 16M)
-dmcreate slow "0 $(sectors "$slow") delay $slow 0 0 $slow 0 9000 $slow 0 0"
+dmcreate slow "0 $(sectors "$slow") delay $slow 0 0 $slow 0 20000 $slow 0 0"
 store=$(mkloop 16M)
 other=$(mkloop 16M)
 third=$(mkloop 16M)
@@ -213,16 +216,16 @@ cowsnap create --name vol /dev/mapper/slow "$third" >/dev/null
 slow_write()
 {
 	dd if=/dev/zero of=/dev/mapper/vol bs=4096 count=1 oflag=direct status=none &
-	sleep 0.3
+	wait_for 60 writes_are_delayed slow 1
 }
 slow_write
-"$tool" snapshot --group --limit 4 data vol >"$TEST_TMP/said" 2>&1 &
+"$tool" snapshot --group --limit 8 data vol >"$TEST_TMP/said" 2>&1 &
 waiting=$!
 wait_for 60 is_state data suspended
 wait_for 60 is_state data active
 ok "group: the one that stood still is resumed while the other is waited for" kill -0 "$waiting"
 wait "$waiting"
-is "$? $(grep -c '^cowsnap: after 4 s not all' "$TEST_TMP/said")" "2 1" \
+is "$? $(grep -c '^cowsnap: after 8 s not all' "$TEST_TMP/said")" "2 1" \
 	"group: one that does not stand still in time"
 ok "group: nothing is kept" test -z "$(state data@2)$(state vol@1)"
 is "$(state data) $(state vol)" "active active" "group: all are resumed"
@@ -232,6 +235,7 @@ victim=$!
 wait_for 60 is_state data suspended
 kill -KILL "$victim"
 ok "group: killed, it leaves nothing suspended" wait_for 60 is_state data active
+dmreload slow "$(linear_table "$slow")"
 wait 2>/dev/null
 is "$(state vol)" active "group: the other is not suspended either"
 cowsnap remove -f vol >/dev/null

@@ -251,7 +251,7 @@ delay_table()
 	echo "0 $(sectors "$1") delay $1 0 $2 $1 0 $3"
 }
 
-# writes_are_delayed NAME COUNT: dm-delay has held back so many since its table was loaded.
+# writes_are_delayed NAME COUNT: dm-delay holds back so many now.
 # (What it holds back is not in the device's count of I/O in flight.)
 writes_are_delayed()
 {

@@ -48,7 +48,7 @@ is_gone()
 	swap_table "$2" "$(linear_table "$3")"
 	ok "$gone is there again: so is all that the origin had" same /dev/mapper/data "$TEST_TMP/now"
 	ok "$gone is there again: it can be removed" "$tool" remove -f data
-	dd if=/dev/zero of="$store" bs=4096 count=1 status=none
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
 }
 
 is_gone "the store" room "$store" "snapshot data" "check /dev/mapper/room" "dump /dev/mapper/room" \

@@ -195,8 +195,7 @@ message_beside_removal()
 	ok "message: it writes to a store that hangs" wait_for 60 hangs "$message"
 	dmsetup remove --retry s &
 	remove=$!
-	wait_for 60 [ ! -e /dev/mapper/s ]
-	sleep 1
+	wait_for 60 hangs "$remove"
 	ok "message: the store's last table waits for it" kill -0 "$remove"
 	dmsetup create other --table "$(origin_table "$other")" &
 	ok "message: other tables are made meanwhile" in_time 60 $!

@@ -12,6 +12,7 @@ need_target delay
 
 plan 4
 # Readers are to look while the origin is written, not to make way for the writers.
+at_exit _write "$PARAMETERS/read_share" "$(<"$PARAMETERS/read_share")"
 echo 100 >"$PARAMETERS/read_share"
 
 # Each block of what is read must be the letter it was made of, until $TEST_TMP/enough is

@@ -83,6 +83,9 @@ diag "after $SECONDS s"
 
 # ---- clone in the background ----
 
+# What a clone that did not end has left is not this test's.
+rm -f /var/lib/cowsnap/clone-*
+
 background()
 {
 	"$tool" clone -bq "$1" "$2"
@@ -178,6 +181,12 @@ is_state()
 	[[ $(state data) == "$1" ]]
 }
 
+# It has looked at the merge a few times: it looks, and sleeps, every 100 ms.
+has_polled()
+{
+	(($(awk '$1 == "voluntary_ctxt_switches:" { print $2 }' "/proc/$1/status") > 20))
+}
+
 # The later one ends when the snapshot is gone, and another one has its number. The data
 # is written slowly until both of them wait.
 ended_late()
@@ -190,7 +199,7 @@ ended_late()
 	wait_for 60 is_state merging || return
 	"$tool" rollback -q "$first" &
 	pids+=($!)
-	sleep 3
+	wait_for 60 has_polled "${pids[1]}"
 	kill -STOP "${pids[1]}" && is_state merging || return
 	swap_table merged "$(linear_table "$base")"
 	wait "${pids[0]}" || return

@@ -13,8 +13,6 @@ need fio
 	skip_all "the module has no kcopyd_requeue and kcopyd_budget"
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
 
-plan 9
-
 # The engine's own reads are the only ones of the origin's device here.
 copies()
 {
@@ -68,7 +66,12 @@ is "$(steps_back)" 0 "head, chunk 8: copies are in ascending order"
 is "$(copied_sectors)" $((16 * 2048)) "head, chunk 8: each sector is read once"
 try head 128
 is "$(steps_back)" 0 "head, chunk 128: copies are in ascending order"
-try tail 8
+# If the writer is slow the pages suffice, and no job goes back to the queue.
+for _ in 1 2 3 4 5; do
+	try tail 8
+	(($(steps_back) == 0)) || break
+done
 ok "tail, chunk 8: copies are out of order" [ "$(steps_back)" -gt 0 ]
 try tail 128
 ok "tail, chunk 128: copies are out of order" [ "$(steps_back)" -gt 0 ]
+done_testing

@@ -57,9 +57,10 @@ has_failed()
 	(($(<"$FAULT/failed")))
 }
 
-# crash: what is left of the store after it is in doubt, since nothing noted the last commits.
+# crash: what is left of the store after it is in doubt, if nothing noted the last commits.
 crash()
 {
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
 	mark_chunks "$base" 0 0 $((CHUNKS - 1))
 	blockdev --flushbufs "$base"
 	cp "$(loop_file "$base")" "$TEST_TMP/old"
@@ -79,13 +80,26 @@ crash()
 	blockdev --flushbufs "$store"
 }
 
+# An idle store is noted as durable a second later.
+crash_in_doubt()
+{
+	local tries
+
+	for ((tries = 0; tries < 5; tries++)); do
+		crash
+		! store_tool in-doubt "$TEST_TMP/store" \
+			$(($(find_chunk "$TEST_TMP/store" $((CHUNKS - 8)) 0) / 4096)) || return 0
+	done
+	bail_out "no crash came in time"
+}
+
 # LVM opens a store when its origin has a table, but is not in use yet. Each try gets a little
 # further.
 early()
 {
 	local real skip failed=0 tries=0
 
-	crash
+	crash_in_doubt
 	dmcreate real "" --notable
 	real=$(dmsetup info -c --noheadings --separator : -o major,minor real)
 	dmcreate s "" --notable

@@ -136,7 +136,7 @@ down
 ok "the group is activated, with a merge to begin" up
 ok "the origin is at once what it was" same /dev/vg/lv "$TEST_TMP/old"
 ok "the rest of the merge is done in the background" lvchange -q --poll y vg/lv
-ok "the snapshot merged in the background is gone" wait_for 60 no_such_lv vg/s4
+ok "the snapshot merged in the background is gone" wait_for 200 no_such_lv vg/s4
 ok "the origin is right after the merge in the background" same /dev/vg/lv "$TEST_TMP/old"
 ok "the last two snapshots are removed with the origin" lvremove -q -ff vg/lv
 

@@ -135,19 +135,22 @@ undone()
 	wait_for 60 noted
 	dmcreate bad_a "0 1 error"
 	dmcreate bad_b "0 1 error"
+	dmcreate late_b "0 1 delay /dev/mapper/bad_b 0 0 /dev/mapper/bad_b 0 120000"
 	sequence=$(super 0 64 8)
 	swap_table cow "0 1 linear /dev/mapper/bad_a 0
-1 1 delay /dev/mapper/bad_b 0 0 /dev/mapper/bad_b 0 5000 /dev/mapper/bad_b 0 0
+1 1 linear /dev/mapper/late_b 0
 2 $(($(sectors "$store") - 2)) linear $store 2"
 	dm message o 0 create 5 >"$TEST_TMP/create" 2>&1 &
-	sleep 1
+	wait_for 60 writes_are_delayed late_b 1
 	dmreload bad_a "0 1 linear $store 0"
+	dmreload late_b "0 1 error"
 	wait $!
 	isnt $? 0 "undone: no snapshot is made"
 	is "$(super 0 64 8)" $((sequence + 2)) \
 		"undone: the superblock that was there has been written again"
 	swap_table cow "$(store_table)"
 	dmremove bad_a
+	dmremove late_b
 	dmremove bad_b
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
 	all_right "undone" 0 2

@@ -218,7 +218,7 @@ tried()
 	writer=$!
 	sleep 0.7
 	failing 0
-	wait_for 100 test -e "$TEST_TMP/load" || echo "writes hang"
+	wait_for 100 test -s "$TEST_TMP/load" || echo "writes hang"
 	wait "$writer"
 	[[ $(<"$TEST_TMP/load") == 0 ]] || echo "writes: $(tail -n 1 "$TEST_TMP/load.out")"
 	dmsetup message o 0 create "$((100 + round))" 2>/dev/null

@@ -52,7 +52,7 @@ isnt "$(more one o@1)" 0 "with the region around it"
 snapshot_as 2 two
 dm message o 0 track 2
 write_at 9000 4096 20000 65536
-sleep 7
+sleep 10
 write_at 9000 4096
 save
 crash
@@ -72,7 +72,7 @@ is "$(missed one o@1)" 0 "knows all"
 # A write is under way in each moment of giving up.
 snapshot_as 3 three
 : >"$TEST_TMP/writing"
-while [[ -e $TEST_TMP/writing ]]; do scatter 5; done &
+while [[ -e $TEST_TMP/writing ]]; do scatter 5; sleep 0.05; done &
 writer=$!
 for id in 4 5 6; do
 	dm message o 0 create $id
@@ -118,7 +118,7 @@ both_are_lost()
 {
 	[[ $(state_of 7) == invalid && $(state_of 8) == invalid ]]
 }
-ok "its trackers are lost" wait_for 10 both_are_lost
+ok "its trackers are lost" wait_for 60 both_are_lost
 not_ok "and say nothing" "$tool" diff o@7
 swap_table st "$(linear_table "$good")"
 again
@@ -166,7 +166,7 @@ is_free()
 {
 	(($(used) < total / 2))
 }
-ok "then there is room" wait_for 10 is_free
+ok "then there is room" wait_for 60 is_free
 dmremove o
 ok "the store is clean" "$tool" check -q "$store"
 done_testing

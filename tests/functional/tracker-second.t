@@ -27,9 +27,9 @@ late()
 	dm message o 0 create 1
 	write_at 64 4096
 	swap_table b "$(partly_table "$below" $((BAD_KIB * 2)) 8 error)"
-	swap_table st "$(delay_table "$good" 0 300)"
+	swap_table st "$(delay_table "$good" 0 1000)"
 	dmsetup message o 0 track 1 2>"$TEST_TMP/said" &
-	sleep 0.1
+	wait_for 60 writes_are_delayed st 1
 	write_at $BAD_KIB 4096 2>/dev/null
 	not_ok "a snapshot that has become invalid is not given up" wait $!
 	is "$(state_of 1)" invalid "it is invalid"
@@ -65,9 +65,9 @@ room_meanwhile()
 	dm message o 0 create 3
 	dm message o 0 create 4
 	dmcreate s4 "$(snap_table "$base" "$store" P 8 id 4)"
-	swap_table st "$(delay_table "$good" 0 300)"
+	swap_table st "$(delay_table "$good" 0 1000)"
 	dmsetup message o 0 track 3 2>"$TEST_TMP/said" &
-	sleep 0.1
+	wait_for 60 writes_are_delayed st 1
 	put /dev/mapper/s4 - 65536 4096
 	ok "room is found once another snapshot is marked" wait $!
 	swap_table st "$(linear_table "$good")"

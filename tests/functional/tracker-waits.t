@@ -64,7 +64,7 @@ before=$(store_writes)
 write_at 4096 4096
 isnt "$(store_writes)" "$before" "the first write into a region has it marked on the disk"
 ok "after two regions of a block the others need no write of their own" third_is_free
-sleep 7
+sleep 10
 image "$store" "$TEST_TMP/store.crash"
 is "$(missed one o@1)" 0 "none of these writes is missed"
 dmremove o
@@ -80,7 +80,7 @@ on_slow_store 64 1
 snapshot_as 1 one
 dm message o 0 create 2
 dm message o 0 track 1
-swap_table st "$(delay_table "$good" 0 100)"
+swap_table st "$(delay_table "$good" 0 400)"
 before=$(store_writes)
 dmsetup message o 0 track 2 2>"$TEST_TMP/said" &
 # Its room has been announced, and some of its blocks are written.

@@ -35,7 +35,7 @@ is_free()
 {
 	(($(used) < before))
 }
-ok "its room is free" wait_for 10 is_free
+ok "its room is free" wait_for 60 is_free
 is "$(missed_and_more one o@1)" "0 0" "what has changed before is known to the chunk"
 scatter 40
 is "$(missed_and_more one o@1)" "0 0" "and what has changed since"

@@ -80,7 +80,7 @@ down
 
 fill_letter "$store" X
 up
-swap_table cow "$(delay_table "$store" 0 4000)"
+swap_table cow "$(delay_table "$store" 0 8000)"
 put_letter /dev/mapper/o B 0 $MIB
 ok "1 MiB is written while the store's writes are late" [ "$(buffered)" -ge 2048 ]
 all_old "late writes"

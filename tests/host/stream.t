@@ -413,10 +413,10 @@ killed()
 
 	rm -f "$work"/c* "$work/pipe"
 	mkfifo "$work/pipe"
-	send --throttle 4M 1 >"$work/pipe" 2>/dev/null &
+	send --throttle 1M 1 >"$work/pipe" 2>/dev/null &
 	"$work/tools/cowsnap" receive "$work/c" <"$work/pipe" 2>"$work/said" &
 	pid=$!
-	sleep .4
+	until [[ -s $work/c ]] || ! kill -0 $pid 2>/dev/null; do sleep .05; done
 	kill "-$1" $pid
 	# The shell says how it ended.
 	{ wait $pid; } 2>/dev/null
@@ -429,7 +429,8 @@ killed()
 }
 
 ends 2 "a sender that is interrupted says so" bash -c "'$work/tools/cowsnap' send --throttle 1M \
-	--origin '$work/o' '$work/s' 1 >'$work/none.stream' & sleep .3; kill -TERM \$!; wait \$!"
+	--origin '$work/o' '$work/s' 1 >'$work/none.stream' &
+	until [[ -s $work/none.stream ]] || ! kill -0 \$!; do sleep .05; done; kill -TERM \$!; wait \$!"
 says 'the stream: interrupted' "in one line"
 killed INT 1
 killed TERM 1
