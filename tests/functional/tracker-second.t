@@ -27,7 +27,7 @@ late()
 	dm message o 0 create 1
 	write_at 64 4096
 	swap_table b "$(partly_table "$below" $((BAD_KIB * 2)) 8 error)"
-	swap_table st "$(delay_table "$good" 0 1000)"
+	swap_table st "$(delay_table "$good" 0 500)"
 	dmsetup message o 0 track 1 2>"$TEST_TMP/said" &
 	wait_for 60 writes_are_delayed st 1
 	write_at $BAD_KIB 4096 2>/dev/null
@@ -65,7 +65,7 @@ room_meanwhile()
 	dm message o 0 create 3
 	dm message o 0 create 4
 	dmcreate s4 "$(snap_table "$base" "$store" P 8 id 4)"
-	swap_table st "$(delay_table "$good" 0 1000)"
+	swap_table st "$(delay_table "$good" 0 500)"
 	dmsetup message o 0 track 3 2>"$TEST_TMP/said" &
 	wait_for 60 writes_are_delayed st 1
 	put /dev/mapper/s4 - 65536 4096

@@ -80,7 +80,7 @@ on_slow_store 64 1
 snapshot_as 1 one
 dm message o 0 create 2
 dm message o 0 track 1
-swap_table st "$(delay_table "$good" 0 400)"
+swap_table st "$(delay_table "$good" 0 250)"
 before=$(store_writes)
 dmsetup message o 0 track 2 2>"$TEST_TMP/said" &
 # Its room has been announced, and some of its blocks are written.
