@@ -275,6 +275,8 @@ own_version()
 
 	new_devices 512
 	cp "$TEST_TMP/old1" "$TEST_TMP/old2"
+	# Chunks copied ahead would take the slots up to block 6.
+	exact_copies
 	origin_up o "$base"
 	snap_up s1 "$base" "$store" P 8 id 1 create
 	snap_up s2 "$base" "$store" P 8 id 2 create

@@ -227,6 +227,17 @@ has_ended()
 	! kill -0 "$1" 2>/dev/null
 }
 
+# all_end_well PID...: of several, wait tells of the last alone.
+all_end_well()
+{
+	local pid rc=0
+
+	for pid; do
+		wait "$pid" || rc=1
+	done
+	return "$rc"
+}
+
 # ---- devices that fail, below others that stay in use ----
 
 linear_table()

@@ -18,7 +18,11 @@ reads_are_delayed()
 
 all_run()
 {
-	kill -0 "${readers[@]}"
+	local reader
+
+	for reader in "${readers[@]}"; do
+		kill -0 "$reader" || return
+	done
 }
 
 base=$(mkloop 16M)
@@ -44,7 +48,7 @@ put_letter /dev/mapper/s E $((3 * MIB)) 512 &
 ok "nor does a write to the snapshot" wait_for 60 has_ended $!
 ok "they are still under way" all_run
 release_reads cow "$store"
-ok "they come to their end" wait "${readers[@]}"
+ok "they come to their end" all_end_well "${readers[@]}"
 is "$(cat "$TEST_TMP"/read.* | tr -d A | wc -c)" 0 "what they have read is right"
 dmremove s
 dmremove o

@@ -49,8 +49,8 @@ scatter()
 	local -a places=()
 	local i
 
-	for ((i = 0; i < 400; i++)); do
-		places+=($((RANDOM % 2048 * 4096)) 4096)
+	for ((i = 0; i < 800; i++)); do
+		places+=($((RANDOM % 4096 * 4096)) 4096)
 	done
 	put /dev/mapper/o - "${places[@]}"
 }
