@@ -504,7 +504,7 @@ static void renumber(struct store *s)
 {
 	u64 nr;
 
-	if (s->super_sequence + SUPERS_WRITTEN >= SEQUENCE_LIMIT)
+	if (s->super_sequence >= SEQUENCE_LIMIT - SUPERS_WRITTEN)
 		s->super_sequence = 0;
 	if (s->durable < SEQUENCE_LIMIT)
 		return;

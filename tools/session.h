@@ -20,7 +20,7 @@ bool keeps_device(const struct cowsnap_item *snapshot);
 /* Is a mapped device open, also after a second, in which udev is done with it? */
 bool stays_open(struct cowsnap *c, const char *name);
 
-/* Is a snapshot of @origin mounted, or open? 0, or EXIT_CANNOT after a sentence about the first. */
+/* 0 if no snapshot of @origin is mounted or open, or EXIT_CANNOT after a sentence about one. */
 int refuse_used_snapshots(struct cowsnap *c, const struct cowsnap_item *origin);
 
 /* A line for people, on stdout, unless there is --json or --dry-run. */

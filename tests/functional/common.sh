@@ -227,7 +227,7 @@ has_ended()
 	! kill -0 "$1" 2>/dev/null
 }
 
-# all_end_well PID...: of several, wait tells of the last alone.
+# all_end_well PID...: wait alone would tell only how the last of them ended.
 all_end_well()
 {
 	local pid rc=0

@@ -194,17 +194,17 @@ ok "wait, another table was removed while suspended: the snapshot is right" \
 dmremove s
 dmremove o
 
+has_freed()
+{
+	(($(key_of t freed) >= $1))
+}
+
 wait_up 100
 put /dev/mapper/o "$TEST_TMP/now" 0 $MIB
 cp "$TEST_TMP/now" "$TEST_TMP/old2"
 snap_up t "$base" "$store" P 8 id 2 create
 dmremove s
 write_in_background
-has_freed()
-{
-	(($(key_of t freed) >= $1))
-}
-
 ok "wait, delete: the writer waits" waits
 ok "wait, delete: another snapshot is deleted" dm message t 0 delete 0
 wait_for 60 has_freed 256

@@ -116,6 +116,7 @@ objects=$(cowsnap_objects)
 lives=0
 ok "load and snapshots for $seconds s" lives_for "$seconds"
 diag "$lives origins with two rounds of snapshots each"
+settle
 ok "origins came and went" [ "$lives" -gt 0 ]
 is "$(cowsnap_objects)" "$objects" "our own objects are as many as before"
 ok "the kernel's memory comes back to where it was, within 12 MiB" wait_for 60 memory_is_back

@@ -59,6 +59,6 @@ ok "for people too: a column says in how long" \
 "$tool" watch --interval 1 --count 2 --json data >"$TEST_TMP/json"
 is "$(fields "$TEST_TMP/json" written_per_second copies_per_second used_per_second \
 	seconds_until_full | tail -n 1)" "0 0 0 null" "while nobody writes nothing is used, and it is never full"
-"$tool" watch --interval 3 --count 2 data >"$TEST_TMP/text"
+"$tool" watch --interval 1 --count 2 data >"$TEST_TMP/text"
 is "$(awk 'END { print $NF }' "$TEST_TMP/text")" - "nor for people"
 "$tool" remove -f data >/dev/null
