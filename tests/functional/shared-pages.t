@@ -46,7 +46,7 @@ place=$(perl -e 'local $/; open(my $f, "<", $ARGV[0]); my $all = <$f>;
 	print index($all, $want)' "$(loop_file "$store")" "$TEST_TMP/old")
 blockdev --flushbufs "$store"
 ok "the copy of chunk 4 is found in the store" [ "$place" -gt 0 ]
-printf X | dd of="$store" bs=1 seek=$((place + 100)) conv=notrunc,fsync status=none
+printf xxxxxxxx | dd of="$store" bs=1 seek=$((place + 100)) conv=notrunc,fsync status=none
 blockdev --flushbufs "$store"
 like "$("$TOOLS/cowio" twice /dev/mapper/s $((3 * 4096)) 4096 2>&1)" 'Input/output error' \
 	"damage in the second chunk read is an error"

@@ -381,13 +381,13 @@ cp "$work/t.cowsnap" "$work/c.cowsnap"
 head -c 50000 "$work/inc" | receive "$work/c" 2>/dev/null
 ends 2 "a stream that goes on later than the target has come is refused" take "$work/rest" "$work/c"
 says 'the stream goes on at byte [0-9]+, and only [0-9]+ are here; see cowsnap receive --token' "both places are said"
-# The target of a full stream that was cut, with one byte of another content.
+# The target of a full stream that was cut, with eight bytes of another content.
 cut_and_changed()
 {
 	rm -f "$work"/c*
 	head -c 900000 "$work/full" | receive "$work/c" 2>/dev/null
 	part=$(receive --token "$work/c")
-	printf X | dd of="$work/c" bs=1 seek=100 conv=notrunc status=none
+	printf xxxxxxxx | dd of="$work/c" bs=1 seek=100 conv=notrunc status=none
 }
 cut_and_changed
 send --resume "$part" 1 >"$work/rest"
@@ -429,8 +429,8 @@ killed()
 }
 
 ends 2 "a sender that is interrupted says so" bash -c "'$work/tools/cowsnap' send --throttle 1M \
-	--origin '$work/o' '$work/s' 1 >'$work/none.stream' &
-	until [[ -s $work/none.stream ]] || ! kill -0 \$!; do sleep .05; done; kill -TERM \$!; wait \$!"
+	--origin '$work/o' '$work/s' 1 >'$work/cut.stream' &
+	until [[ -s $work/cut.stream ]] || ! kill -0 \$!; do sleep .05; done; kill -TERM \$!; wait \$!"
 says 'the stream: interrupted' "in one line"
 killed INT 1
 killed TERM 1
