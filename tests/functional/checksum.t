@@ -219,7 +219,7 @@ refused()
 {
 	md5sum <"$(loop_file "$3")" >"$TEST_TMP/sum"
 	not_ok "$1: the store is refused" snap_up s1 "$base" "$3" P 8 id 1
-	like "$(kernel_log | tail -n 4)" "$2" "$1: the log says why"
+	like "$(kernel_log | tail -n 12)" "$2" "$1: the log says why"
 	is "$(md5sum <"$(loop_file "$3")")" "$(<"$TEST_TMP/sum")" "$1: nothing is written to it"
 }
 
