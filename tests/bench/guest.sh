@@ -263,6 +263,15 @@ counters()
 FIO=(fio --thread --disk_util=0 --output-format=json --allow_file_create=0 --direct=1
 	--random_generator=tausworthe64 --ioengine=libaio)
 
+# place_of FIO-WORDS...: says --filename=TARGET, unless the first job has a file of its own. fio
+# adds a second name to the first: it would divide the requests among both.
+place_of()
+{
+	local first=" $* "
+
+	[[ ${first%% --name=*} == *" --filename="* ]] || echo "--filename=$TARGET"
+}
+
 # measure NAME FIO-WORDS...: on TARGET, unless a file name is given.
 measure()
 {
@@ -270,7 +279,8 @@ measure()
 
 	shift
 	reset_counters
-	"${FIO[@]}" --name="$name" --filename="$TARGET" "$@" --output=/tmp/fio.json
+	# shellcheck disable=SC2046  # one word or none
+	"${FIO[@]}" --name="$name" $(place_of "$@") "$@" --output=/tmp/fio.json
 	emit "$name" fio </tmp/fio.json
 	counters "$name"
 }
