@@ -3,12 +3,16 @@
 
 What is counted does not depend on any clock: instructions of a request on a RAM disk, and what
 reaches a disk for the same writes. More than a little worse is a failure that names the case.
+
+The same runs are compared with dm-snapshot, rate and percentiles. A figure that falls behind is a
+failure too, and so is one that was behind when the counts were committed and is further behind now.
 """
 
 import json
 
+import against
 import results
-from cases import memory, spinning
+from cases import memory, solid_state, spinning
 from grid import Grid, Stack, Test
 from machine import BENCH_DIR
 
@@ -17,10 +21,12 @@ EXPECTED = BENCH_DIR / "expected.json"
 COUNTS = ("reads", "read_sectors", "writes", "write_sectors", "seeks")
 
 STACKS = [Stack("cowsnap P", "cowsnap P 8"), Stack("cowsnap N", "cowsnap N 8")]
+STOCK = [Stack("dm-snapshot P", "snapshot P 8"), Stack("dm-snapshot N", "snapshot N 8")]
 
 PROCESSOR = Grid(
     "check-memory", "Instructions", "", memory,
-    STACKS + [Stack("cowsnap P 128", "cowsnap P 128")],
+    STACKS + STOCK + [Stack(f"{name} P 128", f"{kind} P 128")
+                      for name, kind in (("cowsnap", "cowsnap"), ("dm-snapshot", "snapshot"))],
     [Test("random", "random 4K writes, first", "--rw=randwrite --bs=4k --size=16m"),
      Test("again", "random 4K writes, again", "--rw=randwrite --bs=4k --size=16m", fresh=False),
      Test("read", "random 4K reads of the origin", "--rw=randread --bs=4k --size=16m", fresh=False),
@@ -30,7 +36,7 @@ PROCESSOR = Grid(
           snap=True)])
 
 DISK = Grid(
-    "check-disk", "What reaches the disk", "", spinning("cache none"), STACKS,
+    "check-disk", "What reaches the disk", "", spinning("cache none"), STACKS + STOCK,
     [Test("random", "random 4K writes, first", "--rw=randwrite --bs=4k --size=1g --io_size=2m"),
      Test("queued", "queue depth 32",
           "--rw=randwrite --bs=4k --size=1g --io_size=4m --iodepth=32"),
@@ -38,7 +44,14 @@ DISK = Grid(
           "--rw=write --bs=4k --size=2m --ioengine=psync --sync=1"),
      Test("large", "1M writes", "--rw=write --bs=1m --size=32m")])
 
-GRIDS = [PROCESSOR, DISK]
+SSD = Grid(
+    "check-ssd", "A solid-state disk", "", solid_state, STACKS + STOCK,
+    [Test("random-1", "random 4K writes", "--rw=randwrite --bs=4k --size=448m --io_size=8m"),
+     Test("random-32", "queue depth 32",
+          "--rw=randwrite --bs=4k --size=448m --io_size=16m --iodepth=32")])
+
+COUNTED = [PROCESSOR, DISK]
+GRIDS = COUNTED + [SSD]
 
 
 def counts_of(grid, stack, test, job):
@@ -50,36 +63,55 @@ def counts_of(grid, stack, test, job):
     return {f"{case}, {key}": disk[key] for key in COUNTS}
 
 
+def ours(grid):
+    return [stack for stack in grid.stacks if stack.label.startswith("cowsnap")]
+
+
 def measured(jobs):
     found = {}
-    for grid in GRIDS:
-        for stack in grid.stacks:
+    for grid in COUNTED:
+        for stack in ours(grid):
             for test in grid.tests_of(stack):
                 found.update(counts_of(grid, stack, test, jobs[grid.name][stack.label]))
     return found
 
 
-def comparable(found, kver, expected):
-    """Instructions are another kernel's own; what reaches a disk is not."""
-    if expected["kernel"] == kver:
-        return found
-    print(f"the committed counts are of {expected['kernel']}, these of {kver}: "
-          "instructions are not compared")
-    return {case: count for case, count in found.items() if "instructions" not in case}
+def behind(jobs):
+    """Figures that are behind dm-snapshot's: how far, as a factor."""
+    every = [one for grid in GRIDS
+             for one in against.figures_of(grid.name, grid.figures(jobs[grid.name]))]
+    return {one.name(): round(one.badness(), 3) for one in against.behind(every)}
 
 
-def compare(found, kver):
+def worse_counts(found, expected):
+    for case, count in found.items():
+        before = expected.get(case)
+        if before is None:
+            yield f"{case}: nothing to compare with; run bench --update"
+        elif count > before * (1 + WORSE) and count - before > 2:
+            yield f"{case}: {count}, was {before} (+{(count / before - 1) * 100:.1f} %)"
+
+
+def further_behind(late, expected):
+    for name, factor in late.items():
+        before = expected.get(name, 1.0)
+        if factor > before * (1 + against.TIME_SLACK) or name not in expected:
+            yield f"{name}: behind dm-snapshot by a factor of {factor}, was {before}"
+
+
+def compare(found, late, kver):
     """Lines about what is worse, or cannot be compared."""
     expected = json.loads(EXPECTED.read_text())
-    worse = []
-    for case, count in comparable(found, kver, expected).items():
-        before = expected["counts"].get(case)
-        if before is None:
-            worse.append(f"{case}: nothing to compare with; run bench --update")
-        elif count > before * (1 + WORSE) and count - before > 2:
-            worse.append(f"{case}: {count}, was {before} (+{(count / before - 1) * 100:.1f} %)")
-    return worse
+    if expected["kernel"] == kver:
+        return [*worse_counts(found, expected["counts"]),
+                *further_behind(late, expected["behind"])]
+    # Instructions, and with them times, are another kernel's own; what reaches a disk is not.
+    print(f"the committed counts are of {expected['kernel']}, these of {kver}: "
+          "instructions and times are not compared")
+    counts = {case: count for case, count in found.items() if "instructions" not in case}
+    return list(worse_counts(counts, expected["counts"]))
 
 
-def update(found, kver):
-    EXPECTED.write_text(json.dumps({"kernel": kver, "counts": found}, indent=1) + "\n")
+def update(found, late, kver):
+    EXPECTED.write_text(json.dumps({"kernel": kver, "counts": found, "behind": late}, indent=1) +
+                        "\n")

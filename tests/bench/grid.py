@@ -103,6 +103,9 @@ class Grid:
     def base_label(self, test, stack):
         return stack.like or test.base
 
+    def titles(self):
+        return {test.name: test.title for test in self.tests}
+
     def figures(self, jobs):
         """A list with a dict for each cell, for tables and for JSON."""
         rows = []
@@ -127,7 +130,7 @@ class Grid:
         return []
 
     def reached(self, figures):
-        titles = {test.name: test.title for test in self.tests}
+        titles = self.titles()
         return [Target(f"{titles[cell['test']]}, {cell['stack']}", cell["ratio"], cell["target"])
                 for cell in figures if "target" in cell]
 

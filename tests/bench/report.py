@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The report: all tables and charts, as Markdown, and the figures as JSON."""
 
+import against
 import charts
 import jsonfile
 import more
@@ -164,11 +165,12 @@ def markdown(cases, found, drawn):
 
 
 def write(directory, cases, jobs, found):
-    """benchmarks.md, benchmarks.json and the pictures in a directory of that name."""
+    """benchmarks.md, against-dm-snapshot.md, benchmarks.json, and the pictures in a directory."""
     pictures = directory / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
     drawn = draw(jobs, pictures)
     charts.glance([(title, ratios) for title, _, ratios in glance_rows(found)],
                   ["dm-snapshot P", "cowsnap P", "cowsnap N"], pictures)
     (directory / "benchmarks.md").write_text(markdown(cases, found, drawn))
+    (directory / "against-dm-snapshot.md").write_text(against.markdown(cases, found))
     jsonfile.write(directory / "benchmarks.json", found)

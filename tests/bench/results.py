@@ -23,11 +23,17 @@ def rate(job, name, unit):
     return done["iops"]
 
 
-def of_job(job, name, number, unit):
-    """A figure of one of several jobs of fio, or of its reads or writes where it did both."""
+def done_by(job, name, number, unit):
+    """What one of several jobs of fio did, or its reads or writes where it did both."""
     report = fio(job, name, number)
-    what, _, unit = unit.rpartition(" ")
-    done = report[what.rstrip("s")] if what in ("reads", "writes") else direction(report)
+    what = unit.rpartition(" ")[0]
+    return report[what.rstrip("s")] if what in ("reads", "writes") else direction(report)
+
+
+def of_job(job, name, number, unit):
+    """A figure of that."""
+    done = done_by(job, name, number, unit)
+    unit = unit.rpartition(" ")[2]
     if unit == "MB/s":
         return done["bw_bytes"] / 1e6
     if unit == "ms":
@@ -45,9 +51,23 @@ def instructions(job, name):
     return direction(fio(job, name))["lat_ns"]["mean"]
 
 
-def percentiles(job, name):
-    found = direction(fio(job, name))["clat_ns"]["percentile"]
-    return {float(key): value / 1e6 for key, value in found.items()}
+def of_times(times):
+    return {float(key): value / 1e6 for key, value in times.get("percentile", {}).items()}
+
+
+def percentiles(job, name, number=0, unit=""):
+    """How long requests took, in milliseconds."""
+    return of_times(done_by(job, name, number, unit)["clat_ns"])
+
+
+def sync_percentiles(job, name):
+    """How long each fsync took, in milliseconds."""
+    return of_times(fio(job, name)["sync"]["lat_ns"])
+
+
+def longest(job, name, number=0):
+    """The slowest request, in milliseconds."""
+    return direction(fio(job, name, number))["clat_ns"]["max"] / 1e6
 
 
 def status(job, name):

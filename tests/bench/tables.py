@@ -18,6 +18,7 @@ class Row:
     ratio: bool = True      # beside raw's
     job: int = 0            # which of fio's jobs, where it ran several
     scale: float = 1.0
+    times: bool = True      # how long its requests took is worth a comparison
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ class Table:
         return {column.label: Job(f"{self.name}: {column.label}", begin + column.script,
                                   cowsnap=column.cowsnap, memory=self.memory, cpus=column.cpus)
                 for column in self.columns}
+
+    def titles(self):
+        return {row.name: row.title for row in self.rows + self.derived}
 
     def figures(self, jobs):
         found = []
@@ -176,10 +180,14 @@ def value_of(job, row):
 
 
 def details(job, row):
+    """What fio and the devices said besides; a figure that a job prints by itself has none."""
     name = row.name.split("/")[0]
-    if (name, "status") not in job.results:
-        return {}
-    return {"status": results.status(job, name)}
+    found = {}
+    if (row.name, "figure") not in job.results and row.times and (name, "fio") in job.results:
+        found["latency_ms"] = results.percentiles(job, name, row.job, row.unit)
+    if (name, "status") in job.results:
+        found["status"] = results.status(job, name)
+    return found
 
 
 def text_of(cell):

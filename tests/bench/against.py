@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""cowsnap against dm-snapshot, cell by cell: the rate, and how long requests took."""
+
+from dataclasses import dataclass
+
+from bounds import BOUNDS
+from grid import by_cell, rate_text, ratio_text, wrapped
+
+# How far a cell may be off before it counts as behind.
+RATE_SLACK = .02
+TIME_SLACK = .05
+PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
+WHATS = ("rate", *PERCENTILES)
+# Units of which less is better. Of all others, more is.
+LESS_IS_BETTER = {"ms", "KiB", "bytes", "instructions", "requests", "s"}
+# In ordinary time: these figures do not repeat.
+NOT_COMPARED = {"processors"}
+
+HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
+# Against dm-snapshot, cell by cell
+
+Written by `make bench` from commit `{commit}`, kernel {kernel}.
+
+Each row is one case of [benchmarks.md](benchmarks.md) on one stack: cowsnap's figure, a stroke, and
+dm-snapshot's in the same place. First the rate (or what the row's unit says), then how long
+requests took, in milliseconds: half, 99 % and 99.9 % of them were not slower than this.
+**Bold** marks a figure that is behind: by more than 2 % in the rate, or 5 % in a time.
+
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of ours, and dm-snapshot's."""
+
+    case: str
+    test: str
+    stack: str
+    what: str               # of WHATS
+    unit: str
+    ours: float
+    theirs: float
+
+    @property
+    def key(self):
+        return self.case, self.test, self.stack, self.what
+
+    def name(self):
+        return ": ".join(self.key)
+
+    def less_is_better(self):
+        return self.what != "rate" or self.unit in LESS_IS_BETTER
+
+    def ratio(self):
+        return self.ours / self.theirs if self.theirs else 1.0
+
+    def behind(self):
+        if self.what != "rate":
+            return self.ours > self.theirs * (1 + TIME_SLACK)
+        if self.less_is_better():
+            return self.ours > self.theirs * (1 + RATE_SLACK)
+        return self.ours < self.theirs * (1 - RATE_SLACK)
+
+    def badness(self):
+        """How far behind, as a factor."""
+        return self.ratio() if self.less_is_better() else 1 / self.ratio()
+
+    def text(self):
+        pair = f"{rate_text(self.ours)} / {rate_text(self.theirs)}"
+        return f"**{pair}**" if self.behind() else pair
+
+
+def stock_cell(cells, cell):
+    """The cell that compares: stacks are named alike. Of the orders of kcopyd's requests, the
+    one that users get compares; the other is there to show what it costs."""
+    label = cell["stack"].replace("cowsnap", "dm-snapshot")
+    return (cells.get((cell["test"], label)) or
+            cells.get((cell["test"], label.replace(", head", ""))))
+
+
+def figures_of_cell(case, cell, stock):
+    common = case, cell["test"], cell["stack"]
+    found = [Figure(*common, "rate", cell["unit"].split()[-1], cell["value"], stock["value"])]
+    for what, percent in PERCENTILES.items():
+        ours = cell.get("latency_ms", {}).get(percent)
+        theirs = stock.get("latency_ms", {}).get(percent)
+        if ours is not None and theirs is not None:
+            found.append(Figure(*common, what, "ms", ours, theirs))
+    return found
+
+
+def figures_of(case, cells):
+    """Of the cells of one case."""
+    if case in NOT_COMPARED:
+        return []
+    known = by_cell(cells) if cells and "stack" in cells[0] else {}
+    found = []
+    for (_, stack), cell in known.items():
+        stock = stock_cell(known, cell) if stack.startswith("cowsnap") else None
+        if stock:
+            found += figures_of_cell(case, cell, stock)
+    return found
+
+
+def behind(figures):
+    """Worst first; what has a reason is left out."""
+    return sorted((one for one in figures if one.behind() and one.key not in BOUNDS),
+                  key=Figure.badness, reverse=True)
+
+
+def rows_of(figures):
+    rows = {}
+    for one in figures:
+        rows.setdefault((one.test, one.stack), {})[one.what] = one
+    return rows
+
+
+def case_markdown(case, figures):
+    titles = case.titles()
+    lines = [f"## {case.title}", "", "| | | unit | rate | p50 | p99 | p99.9 |",
+             "|---" * 7 + "|"]
+    for (test, stack), row in rows_of(figures).items():
+        texts = [row[what].text() if what in row else "" for what in WHATS]
+        lines.append(f"| {titles.get(test, test)} | {stack} | {row['rate'].unit} | " +
+                     " | ".join(texts) + " |")
+    return "\n".join(lines) + "\n\n"
+
+
+def summary(figures):
+    late = behind(figures)
+    bounded = [one for one in figures if one.behind() and one.key in BOUNDS]
+    lines = [f"{len(figures)} figures are compared; {len(late) + len(bounded)} are behind, "
+             f"{len(bounded)} of these for a reason that is given below."]
+    if late:
+        lines += ["", "Behind, the furthest first (ours as a part of dm-snapshot's):", ""]
+        lines += [f"- {one.name()}: {ratio_text(one.ratio())}" for one in late]
+    if bounded:
+        lines += ["", "Behind for a reason:", ""]
+        lines += [wrapped(f"- {one.name()}: {ratio_text(one.ratio())}. {BOUNDS[one.key]}", "  ")
+                  for one in bounded]
+    return "\n".join(lines) + "\n\n"
+
+
+def markdown(cases, found):
+    by_case = {case.name: figures_of(case.name, found["cases"][case.name]) for case in cases}
+    parts = [HEAD.format(**found), summary([one for some in by_case.values() for one in some])]
+    parts += [case_markdown(case, by_case[case.name]) for case in cases if by_case[case.name]]
+    return "".join(parts).rstrip() + "\n"
