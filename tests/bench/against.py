@@ -55,7 +55,7 @@ class Figure:
         return self.ours / self.theirs if self.theirs else 1.0
 
     def behind(self):
-        if self.what != "rate":
+        if self.what != "rate" or self.unit == "ms":
             return self.ours > self.theirs * (1 + TIME_SLACK)
         if self.less_is_better():
             return self.ours > self.theirs * (1 + RATE_SLACK)
@@ -80,6 +80,8 @@ def stock_cell(cells, cell):
 
 def figures_of_cell(case, cell, stock):
     common = case, cell["test"], cell["stack"]
+    if cell["unit"].startswith("p9"):
+        return []           # one of the percentiles of another row
     found = [Figure(*common, "rate", cell["unit"].split()[-1], cell["value"], stock["value"])]
     for what, percent in PERCENTILES.items():
         ours = cell.get("latency_ms", {}).get(percent)

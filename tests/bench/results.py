@@ -30,10 +30,21 @@ def done_by(job, name, number, unit):
     return report[what.rstrip("s")] if what in ("reads", "writes") else direction(report)
 
 
+def time_of(job, name, number, what):
+    """The slowest request of a run, or a percentile of its requests, or of its fsyncs: "p99" or
+    "sync-p99.9". In milliseconds."""
+    if what == "slowest":
+        return direction(fio(job, name, number))["clat_ns"]["max"] / 1e6
+    known = sync_percentiles(job, name) if what.startswith("sync-") else percentiles(job, name, number)
+    return known[float(what.rpartition("p")[2])]
+
+
 def of_job(job, name, number, unit):
-    """A figure of that."""
-    done = done_by(job, name, number, unit)
-    unit = unit.rpartition(" ")[2]
+    """A figure of that. A unit with a word before it asks for a part: "reads io/s", "p99 ms"."""
+    what, _, unit = unit.rpartition(" ")
+    if what and unit == "ms":
+        return time_of(job, name, number, what)
+    done = done_by(job, name, number, f"{what} {unit}")
     if unit == "MB/s":
         return done["bw_bytes"] / 1e6
     if unit == "ms":
@@ -63,11 +74,6 @@ def percentiles(job, name, number=0, unit=""):
 def sync_percentiles(job, name):
     """How long each fsync took, in milliseconds."""
     return of_times(fio(job, name)["sync"]["lat_ns"])
-
-
-def longest(job, name, number=0):
-    """The slowest request, in milliseconds."""
-    return direction(fio(job, name, number))["clat_ns"]["max"] / 1e6
 
 
 def status(job, name):

@@ -88,7 +88,8 @@ class Table:
         self.columns = [column for column in self.columns if column.label in labels]
 
     def jobs(self):
-        begin = ". /guest.sh\n" + (BENCH_DIR / "guest-stories.sh").read_text()
+        begin = ". /guest.sh\n" + "".join((BENCH_DIR / f"guest-{name}.sh").read_text()
+                                          for name in ("stories", "life"))
         return {column.label: Job(f"{self.name}: {column.label}", begin + column.script,
                                   cowsnap=column.cowsnap, memory=self.memory, cpus=column.cpus)
                 for column in self.columns}

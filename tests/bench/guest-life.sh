@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# shellcheck shell=bash
+#
+# What happens in the life of a snapshot while somebody writes: it is made, deleted, merged.
+
+# writer NAME FIO-WORDS...: as measure, beside what follows, until written.
+writer()
+{
+	local name=$1
+
+	shift
+	reset_counters
+	# shellcheck disable=SC2046  # one word or none
+	"${FIO[@]}" --name="$name" $(place_of "$@") "$@" --output="/tmp/$name.json" &
+}
+
+# written NAME: waits for the writer, and says what it found.
+written()
+{
+	wait
+	emit "$1" fio <"/tmp/$1.json"
+	counters "$1"
+}
+
+# ---- creation -----------------------------------------------------------------
+
+# bare_origin KIND: an origin that has no snapshot yet.
+bare_origin()
+{
+	local len
+
+	SNAPS=() MADE=()
+	TARGET=/dev/mapper/origin
+	len=$(sectors "$BASE")
+	case $1 in
+	linear) layer origin "0 $len linear $BASE 0" ;;
+	snapshot) need dm-snapshot && layer origin "0 $len snapshot-origin $BASE" ;;
+	cowsnap) zero "${STORES[0]}" && layer origin "0 $len cowsnap-origin $BASE" ;;
+	esac
+}
+
+# table_of KIND MODE NUMBER: a snapshot's, with a store each or one for all.
+table_of()
+{
+	local len
+
+	len=$(sectors "$BASE")
+	case $1 in
+	snapshot) echo "0 $len snapshot $BASE ${STORES[$3]} $2 8" ;;
+	cowsnap) echo "0 $len cowsnap $BASE ${STORES[0]} $2 8 3 id $3 create" ;;
+	esac
+}
+
+# add_snapshot KIND MODE: one more, in the steps that LVM takes. All that can be done before the
+# origin is suspended is done before. Of "linear" only the suspension is left.
+add_snapshot()
+{
+	local number=${#SNAPS[@]} name
+
+	if [[ $1 == linear ]]; then
+		dmsetup suspend origin
+		dmsetup resume origin
+		return
+	fi
+	name=snap$number
+	[[ $1 == cowsnap ]] || zero "${STORES[number]}"
+	dmsetup create "$name" --notable
+	dmsetup load "$name" --table "$(table_of "$1" "$2" "$number")"
+	dmsetup suspend origin
+	dmsetup resume "$name"
+	dmsetup resume origin
+	SNAPS+=("/dev/mapper/$name")
+	MADE+=("$name")
+}
+
+# add_snapshots KIND MODE COUNT
+add_snapshots()
+{
+	local i
+
+	for ((i = 0; i < $3; i++)); do
+		add_snapshot "$1" "$2"
+	done
+}
+
+# remove_all: the snapshots, then the origin, which was made first.
+remove_all()
+{
+	unstack
+	SNAPS=()
+}
+
+# ---- deletion -----------------------------------------------------------------
+
+# delete_oldest KIND: as LVM does.
+delete_oldest()
+{
+	dmsetup suspend origin
+	dmsetup remove snap0
+	dmsetup resume origin
+	[[ $1 == snapshot ]] || dmsetup message origin 0 delete 0
+	MADE=("${MADE[@]/snap0}")
+}
+
+# ---- merging ------------------------------------------------------------------
+
+# merge_snapshot KIND: the only snapshot into its origin. The stack is taken down by hand then.
+merge_snapshot()
+{
+	local len words
+
+	len=$(sectors "$BASE")
+	case $1 in
+	snapshot) words="snapshot-merge $BASE ${STORES[0]} P 8" ;;
+	cowsnap) words="cowsnap-merge $BASE ${STORES[0]} P 8 2 id 0" ;;
+	esac
+	dmsetup suspend origin
+	dmsetup remove snap0
+	dmsetup load origin --table "0 $len $words"
+	dmsetup resume origin
+	MADE=(origin)
+}
+
+# chunks_left: what is not merged yet, in sectors.
+chunks_left()
+{
+	local used meta
+
+	read -r _ _ _ used meta _ <<<"$(dmsetup status origin)"
+	echo $((${used%%/*} - meta))
+}
+
+# wait_merged: looks often at first, and never so rarely that it matters.
+wait_merged()
+{
+	local begin pause
+
+	begin=$(now)
+	while (($(chunks_left) > 0)); do
+		pause=$((($(now) - begin) / 50000000 + 1))
+		sleep "$(printf '0.%03d' $((pause < 500 ? pause : 500)))"
+	done
+}
+
+# merging NAME KIND MEGABYTES: MB/s of what has to come home.
+merging()
+{
+	local begin
+
+	begin=$(now)
+	merge_snapshot "$2"
+	wait_merged
+	figure "$1" "$(awk "BEGIN { print $3 * 1.048576 / ($(now) - $begin) * 1e9 }")"
+}
+
+# plain_copy NAME MEGABYTES: from the first store's place to the origin's, 1 MiB at a time.
+plain_copy()
+{
+	local begin
+
+	begin=$(now)
+	dd if="${STORES[0]}" of="$BASE" bs=1M count="$2" iflag=direct oflag=direct status=none
+	figure "$1" "$(awk "BEGIN { print $2 * 1.048576 / ($(now) - $begin) * 1e9 }")"
+}
+
+# ---- what a write costs --------------------------------------------------------
+
+# requests_of DEVICE: that it has completed, reads and writes and flushes.
+requests_of()
+{
+	awk '{ print $1 + $5 + $16 }' "/sys/block/$1/stat"
+}
+
+# measure_requests NAME DEVICE WRITES FIO-WORDS...: how many requests each of the writes needs.
+measure_requests()
+{
+	local name=$1 device=$2 writes=$3 begin
+
+	shift 3
+	begin=$(requests_of "$device")
+	measure "$name-run" "$@"
+	figure "$name" "$(awk "BEGIN { print ($(requests_of "$device") - $begin) / $writes }")"
+}
