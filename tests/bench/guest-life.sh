@@ -14,6 +14,17 @@ writer()
 	"${FIO[@]}" --name="$name" $(place_of "$@") "$@" --output="/tmp/$name.json" &
 }
 
+# writing: waits until the origin is being written. fio takes its time to start.
+writing()
+{
+	local block
+
+	block=$(dmsetup info -c --noheadings -o blkdevname origin)
+	until (($(awk '{ print $5 }' "/sys/block/$block/stat") > 0)); do
+		sleep 0.01
+	done
+}
+
 # written NAME: waits for the writer, and says what it found.
 written()
 {
@@ -99,7 +110,8 @@ delete_oldest()
 	dmsetup remove snap0
 	dmsetup resume origin
 	[[ $1 == snapshot ]] || dmsetup message origin 0 delete 0
-	MADE=("${MADE[@]/snap0}")
+	# The origin was made first, then the oldest.
+	MADE=(origin "${MADE[@]:2}")
 }
 
 # ---- merging ------------------------------------------------------------------

@@ -27,25 +27,25 @@ QUEUED = "--rw=randwrite --bs=4k --size=192m --iodepth=32 --time_based"
 AROUND = f"{QUEUED} --runtime=400ms"
 
 
-def many_on_ssd(count, each):
-    """A null_blk device with the origin and a store for each snapshot."""
+def many_on_ssd(kind, count):
+    """A null_blk device with the origin, and a store for each snapshot or one for all."""
+    each = 512 if kind == "cowsnap" else 64
+    count = 1 if kind == "cowsnap" else count
     return [f"null_disk nullb0 {256 + count * each} 80000", "fill /dev/nullb0 0 256",
             "volume base /dev/nullb0 0 256", "BASE=/dev/mapper/base",
             f"stores st /dev/nullb0 256 {each} {count}"]
 
 
 def beside(name, words, event):
-    return [f"writer {name} {words}", "sleep 0.2", event, f"written {name}"]
+    return [f"writer {name} {words}", "writing", "sleep 0.2", event, f"written {name}"]
 
 
 def creating(kind, mode):
-    lines = many_on_ssd(101, 12)
+    lines = many_on_ssd(kind, 100)
     for name, count in (("first", 0), ("hundredth", 99)):
-        lines += [f"bare_origin {kind}"]
-        if kind != "linear":
-            lines += [f"add_snapshots {kind} {mode} {count}"]
-        elif count:
+        if count and kind == "linear":
             continue
+        lines += [f"bare_origin {kind}", f"add_snapshots {kind} {mode} {count}"]
         lines += [*beside(name, AROUND, f"add_snapshot {kind} {mode}"), "remove_all"]
     lines += ["file_system ext4 $BASE", f"bare_origin {kind}", "mount $TARGET /mnt",
               "test_file /mnt/big 128m", "sync",
@@ -77,7 +77,7 @@ DELETE_WRITES = "--rw=randwrite --bs=4k --size=192m --iodepth=8 --time_based --r
 
 
 def deleting(kind):
-    return many_on_ssd(100, 24) + [
+    return many_on_ssd(kind, 100) + [
         f"bare_origin {kind}", f"add_snapshots {kind} P 100",
         "measure fill --rw=randwrite --bs=4k --size=192m --io_size=2m --iodepth=8",
         f"measure kept {DELETE_WRITES} --randseed=2",
@@ -124,7 +124,7 @@ def merging(place, kind):
         lines += [f"stack {kind} P 8", f"measure {name}-fill {load}"]
         if name == "both":
             lines += [f"measure before {beside_words} --runtime=2s",
-                      f"writer during {beside_words} --runtime=4s", "sleep 0.1"]
+                      f"writer during {beside_words} --runtime=4s", "sleep 0.3"]
         lines += [f"merging {name} {kind} {size}"]
         lines += ["written during"] if name == "both" else []
         lines += ["unstack"]
