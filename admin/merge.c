@@ -21,11 +21,11 @@
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
-#include <linux/vmalloc.h>
 
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
+#include "admin/carry.h"
 #include "admin/merge.h"
 #include "admin/stretch.h"
 #include "disk/meta.h"
@@ -47,8 +47,7 @@ void cow_merge_hurry(struct cow_origin *o)
 
 static void merge_free(struct cow_merge *m)
 {
-	bioset_exit(&m->bios);
-	vfree(m->buffer);
+	cow_carry_exit(m);
 	kfree(m);
 }
 
@@ -78,9 +77,7 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
 	INIT_LIST_HEAD(&m->parked);
 	INIT_DELAYED_WORK(&m->work, cow_merge_work);
-	m->buffer = vmalloc(max(COW_MERGE_SECTORS, store->chunk_sectors) << SECTOR_SHIFT);
-	if (!m->buffer || merge_alloc_wq(store) ||
-	    bioset_init(&m->bios, 4, 0, BIOSET_NEED_BVECS)) {
+	if (merge_alloc_wq(store) || cow_carry_init(m)) {
 		merge_free(m);
 		return NULL;
 	}

@@ -2,9 +2,8 @@
 /*
  * dm-cowsnap: the work of a merge, one stretch of the origin at a time
  *
- *   MERGE_COPY    close the stretch: wait for the I/O in it. Copy the snapshot's versions in
- *                 it home by ordinary writes, so that other snapshots get their copies
- *                 first. Flush the origin.
+ *   MERGE_COPY    close the stretch: wait for the I/O in it. Carry the snapshot's versions in
+ *                 it home (admin/carry.c). Flush the origin.
  *   MERGE_NOTE    note in the superblock how far the merge has come, then open the stretch.
  *   MERGE_FINISH  after the last stretch: record that the snapshot is merged.
  *
@@ -18,149 +17,26 @@
  * with an error. By MERGE_FINISH everything is at home, and stays so. After a failure
  * no bio waits for the merge: what finds no room in the store ends with an error.
  */
-#include <linux/completion.h>
-#include <linux/crc32c.h>
 #include <linux/module.h>
-#include <linux/vmalloc.h>
 
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
+#include "admin/carry.h"
 #include "admin/stretch.h"
 #include "copy/pending.h"
-#include "disk/blocks.h"
-#include "disk/io.h"
-#include "disk/slots.h"
 #include "disk/super.h"
-#include "disk/verify.h"
-#include "io/bio.h"
 #include "io/merge.h"
-#include "origin/bio.h"
 #include "origin/gate.h"
+#include "origin/origin.h"
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
-/* Copied between two notes of how far the merge has come. */
-#define STRETCH_SECTORS		8192U
-
 /* How often a note is tried, and how long to wait in between. */
 #define NOTE_TRIES		5
 #define RETRY_NS		NSEC_PER_SEC
-
-/* ------------------------------------------------------ writing to the origin */
-
-struct merge_write {
-	struct cow_bio cb;
-	struct completion done;
-	blk_status_t status;
-};
-
-static void merge_endio(struct bio *bio)
-{
-	struct merge_write *w = bio->bi_private;
-
-	if (cow_bio_ended(&w->cb, &bio->bi_status) == DM_ENDIO_INCOMPLETE)
-		return;
-	w->status = bio->bi_status;
-	complete(&w->done);
-}
-
-/* An ordinary write to the origin, except that the merge does not hold it up. */
-static int merge_write_part(struct cow_merge *m, sector_t sector, unsigned int nr_sectors,
-			    void *data)
-{
-	struct cow_origin *o = m->store->origin;
-	struct merge_write w = {};
-	struct bio *bio;
-
-	/* From a pool of its own: filesystems may be waiting for this write. */
-	bio = bio_alloc_bioset(o->bdev, DIV_ROUND_UP(nr_sectors, PAGE_SECTORS),
-			       REQ_OP_WRITE, GFP_NOIO, &m->bios);
-	bio->bi_iter.bi_sector = sector;
-	bio->bi_end_io = merge_endio;
-	bio->bi_private = &w;
-	while (nr_sectors) {
-		unsigned int part = min_t(unsigned int, nr_sectors, PAGE_SECTORS);
-
-		__bio_add_page(bio, vmalloc_to_page(data), part << SECTOR_SHIFT, 0);
-		data += PAGE_SIZE;
-		nr_sectors -= part;
-	}
-	init_completion(&w.done);
-	INIT_LIST_HEAD(&w.cb.node);
-	w.cb.bio = bio;
-	w.cb.origin = o;
-	w.cb.merging = true;
-	cow_bio_decide_again(&w.cb);
-	wait_for_completion(&w.done);
-	bio_put(bio);
-	return blk_status_to_errno(w.status);
-}
-
-static int merge_write(struct cow_merge *m, sector_t sector, unsigned int nr_sectors)
-{
-	void *data = m->buffer;
-	int r = 0;
-
-	while (nr_sectors && !r) {
-		unsigned int part = min(nr_sectors, COW_MERGE_SECTORS);
-
-		r = merge_write_part(m, sector, part, data);
-		sector += part;
-		nr_sectors -= part;
-		data += part << SECTOR_SHIFT;
-	}
-	return r;
-}
-
-/* A copied chunk with a wrong checksum must not get into the origin. */
-static int check_chunks(struct cow_merge *m, const struct cow_extent *ext, u64 nr)
-{
-	struct cow_store *store = m->store;
-	size_t bytes = (size_t)store->chunk_sectors << SECTOR_SHIFT;
-	u64 i;
-	int r = 0;
-
-	for (i = 0; i < nr && !r; i++) {
-		struct cow_version v = {
-			.chunk = ext->chunk + i, .place = ext->place + i, .epoch = ext->epoch,
-		};
-		u32 seed = cow_meta_seed(store->meta, cow_chunk_to_sector(store, v.place));
-
-		r = cow_verify_crc(store, &v, crc32c(seed, m->buffer + i * bytes, bytes));
-		if (r == -EILSEQ) {
-			DMERR("store %pg: chunk %llu has a wrong checksum: it cannot be merged",
-			      store->bdev, v.place);
-			atomic64_inc(&store->bad_checksums);
-		}
-	}
-	return r;
-}
-
-/* The first chunks of @ext, as many as are copied at once. Returns how many, or -errno. */
-static int copy_home(struct cow_merge *m, const struct cow_extent *ext)
-{
-	struct cow_store *store = m->store;
-	sector_t sector = cow_chunk_to_sector(store, ext->chunk);
-	u64 nr = clamp_t(u64, cow_sector_to_chunk(store, COW_MERGE_SECTORS), 1, ext->nr);
-	sector_t nr_sectors = cow_chunk_to_sector(store, nr);
-	int r = 0;
-
-	if (cow_kind_has_data(ext->kind))
-		r = cow_meta_io(store->bdev, REQ_OP_READ,
-				cow_chunk_to_sector(store, ext->place), m->buffer,
-				nr_sectors << SECTOR_SHIFT);
-	else
-		memset(m->buffer, 0, nr_sectors << SECTOR_SHIFT);
-	if (!r && ext->kind == COW_COPIED)
-		r = check_chunks(m, ext, nr);
-	if (!r)
-		r = merge_write(m, sector, min_t(sector_t, nr_sectors,
-						 m->nr_sectors - sector));
-	return r ?: nr;
-}
 
 /* ------------------------------------------------------------------ a stretch */
 
@@ -214,28 +90,6 @@ static void stretch_open(struct cow_merge *m, u64 done)
 	cow_engine_set_hurry(o->engine, false);
 }
 
-static int stretch_copy(struct cow_merge *m)
-{
-	struct cow_store *store = m->store;
-	u64 at = m->done;
-	struct cow_extent ext;
-
-	while (at < m->busy_end &&
-	       cow_map_next(&store->map, at, m->epoch, &ext) &&
-	       ext.chunk < m->busy_end) {
-		int nr;
-
-		if (READ_ONCE(m->snap->state) != COW_SNAP_MERGING)
-			return -EIO;
-		ext.nr = min(ext.nr, m->busy_end - ext.chunk);
-		nr = copy_home(m, &ext);
-		if (nr < 0)
-			return nr;
-		at = ext.chunk + nr;
-	}
-	return 0;
-}
-
 /* The next stretch begins at the next chunk that the snapshot has; where does it end? */
 static u64 stretch_end(struct cow_merge *m)
 {
@@ -244,8 +98,7 @@ static u64 stretch_end(struct cow_merge *m)
 
 	if (!cow_map_next(&store->map, m->done, m->epoch, &ext))
 		return m->end;
-	return min(m->end, ext.chunk +
-		   max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS)));
+	return min(m->end, ext.chunk + cow_stretch_chunks(store));
 }
 
 /* ---------------------------------------------------------------------- steps */
@@ -258,7 +111,7 @@ static int merge_copy(struct cow_merge *m)
 
 	r = stretch_close(m, end);
 	if (!r)
-		r = stretch_copy(m);
+		r = cow_carry_stretch(m);
 	if (!r)
 		r = blkdev_issue_flush(m->store->origin->bdev);
 	if (r)
@@ -322,8 +175,7 @@ static int merge_finish(struct cow_merge *m)
 	if (r)
 		return r;
 	queue_work(o->wq, &store->event_work);
-	vfree(m->buffer);
-	m->buffer = NULL;
+	cow_carry_exit(m);
 	cow_store_reclaim(store);
 	return 0;
 }

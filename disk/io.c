@@ -19,8 +19,7 @@ static struct page *buffer_page(void *at)
 	return is_vmalloc_addr(at) ? vmalloc_to_page(at) : virt_to_page(at);
 }
 
-/* As much as fits into @bio. Returns how many bytes. */
-static size_t add_buffer(struct bio *bio, void *buffer, size_t bytes)
+size_t cow_bio_add_buffer(struct bio *bio, void *buffer, size_t bytes)
 {
 	size_t done = 0;
 
@@ -50,7 +49,7 @@ int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void 
 
 		bio_init(&bio, bdev, many ?: few, many ? nr : META_VECS, opf);
 		bio.bi_iter.bi_sector = sector;
-		part = add_buffer(&bio, buffer, bytes);
+		part = cow_bio_add_buffer(&bio, buffer, bytes);
 		buffer += part;
 		bytes -= part;
 		sector += part >> SECTOR_SHIFT;

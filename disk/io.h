@@ -14,4 +14,10 @@
 int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
 		size_t bytes);
 
+/*
+ * Append to @bio as much of @bytes of kmalloc or vmalloc memory as fits. Returns how many bytes.
+ * Any context.
+ */
+size_t cow_bio_add_buffer(struct bio *bio, void *buffer, size_t bytes);
+
 #endif

@@ -8,11 +8,9 @@
 #include <linux/workqueue.h>
 
 struct cow_bio;
+struct cow_extent;
 struct cow_snap;
 struct cow_store;
-
-/* Copied at once. */
-#define COW_MERGE_SECTORS		1024U
 
 /* What the work item does next. */
 enum cow_merge_phase {
@@ -34,8 +32,6 @@ struct cow_merge {
 	bool stopped;			/* the work may not be queued; state_lock */
 	bool failed;			/* nothing may wait for it; state_lock, READ_ONCE */
 	struct delayed_work work;
-	struct bio_set bios;
-	void *buffer;
 	struct cow_merge *older;	/* ended; freed when the store is closed */
 
 	/* The work item's own. */
@@ -43,6 +39,17 @@ struct cow_merge {
 	unsigned int tries;
 	bool retries;
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
+
+	/* What carries a stretch home, see admin/carry.c; the work item's own, too. */
+	struct bio_set bios;
+	void *buffer;			/* the chunks of a stretch, from @base on */
+	u64 base;
+	struct cow_extent *runs;	/* what the snapshot has in it */
+	unsigned int nr_runs;
+	spinlock_t io_lock;		/* guards what follows; taken with irqs off */
+	wait_queue_head_t io_wait;
+	unsigned int nr_ios;		/* requests under way */
+	blk_status_t io_status;		/* an error of one of them */
 };
 
 /*

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* dm-cowsnap: the versions of a merged snapshot are carried home */
+#ifndef DM_COWSNAP_ADMIN_CARRY_H
+#define DM_COWSNAP_ADMIN_CARRY_H
+
+#include <linux/types.h>
+
+struct cow_merge;
+struct cow_store;
+
+/* How many chunks a stretch has at most. */
+u64 cow_stretch_chunks(const struct cow_store *store);
+
+/* What carrying needs, for as long as @merge lasts. 0 or -ENOMEM. May sleep. */
+int cow_carry_init(struct cow_merge *merge);
+
+/* Nothing is being carried. After a failed cow_carry_init() as well. May sleep. */
+void cow_carry_exit(struct cow_merge *merge);
+
+/*
+ * Copy all that the snapshot has between merge->done and merge->busy_end to the origin, and wait
+ * for it. The stretch is closed. 0 or a negative errno: then any part of it may be at home. May
+ * sleep.
+ */
+int cow_carry_stretch(struct cow_merge *merge);
+
+#endif
