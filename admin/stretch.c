@@ -168,6 +168,7 @@ static int merge_finish(struct cow_merge *m)
 		cow_merge_unpark(m);
 		spin_unlock(&o->state_lock);
 		m->phase = MERGE_DONE;
+		cow_gate_spread(o);
 		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->id,
 		       o->bdev);
 	}

@@ -10,6 +10,9 @@
  *               | shut
  *               v
  *             held --thaw--> decides again
+ *
+ * To shut a percpu_ref takes an RCU grace period, unless it counts in one place. So it is made to
+ * do that first, while writes still go on; held back they are only while those before them end.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -68,10 +71,18 @@ bool cow_origin_enter(struct cow_bio *cb)
 	return true;
 }
 
+void cow_gate_spread(struct cow_origin *o)
+{
+	percpu_ref_switch_to_percpu(&o->gate);
+}
+
 void cow_origin_thaw(struct cow_origin *o)
 {
 	lockdep_assert_held(&o->admin_lock);
 	percpu_ref_resurrect(&o->gate);
+	/* Beside a merge, which shuts it for each stretch, it goes on counting in one place. */
+	if (!o->merge)
+		cow_gate_spread(o);
 	spin_lock(&o->state_lock);
 	o->holding = false;
 	spin_unlock(&o->state_lock);
@@ -81,6 +92,7 @@ void cow_origin_thaw(struct cow_origin *o)
 int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 {
 	lockdep_assert_held(&o->admin_lock);
+	percpu_ref_switch_to_atomic_sync(&o->gate);
 	reinit_completion(&o->writes_drained);
 	spin_lock(&o->state_lock);
 	o->holding = true;

@@ -39,6 +39,11 @@ int cow_origin_freeze(struct cow_origin *origin);
 int cow_origin_drain(struct cow_origin *origin, unsigned long timeout);
 void cow_origin_thaw(struct cow_origin *origin);
 
+/*
+ * Count per processor again, after a merge. A thaw does so, too. Any context that may sleep.
+ */
+void cow_gate_spread(struct cow_origin *origin);
+
 /* Context: may sleep. 0 or a negative errno. */
 int cow_gate_init(struct cow_origin *origin);
 void cow_gate_exit(struct cow_origin *origin);
