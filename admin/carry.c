@@ -82,7 +82,7 @@ static struct carry_io *to_io(struct bio *bio)
 	return container_of(bio, struct carry_io, bio);
 }
 
-/* One of @merge is over. With the lock given back the merge may be gone. */
+/* A request is over. With the lock given back the merge may be gone. */
 static void io_over(struct carry_io *io)
 {
 	struct cow_merge *m = io->merge;

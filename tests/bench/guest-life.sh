@@ -41,6 +41,7 @@ bare_origin()
 	local len
 
 	SNAPS=() MADE=()
+	# shellcheck disable=SC2034  # for guest.sh
 	TARGET=/dev/mapper/origin
 	len=$(sectors "$BASE")
 	case $1 in

@@ -7,6 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 need fio
+need_target delay
 
 # One job after the other: directions, sizes, both sorts of buffers.
 job_file()
@@ -82,7 +83,9 @@ is "$(fails /dev/mapper/o 32 write read)" "" "first writes and reads of the orig
 dmremove n
 dm message p 0 set throttle 1
 dmremove p
-dmreload o "0 $(sectors "$base") cowsnap-merge $base $p P 8 2 id 0"
+# Each stretch takes 50 ms at least, and the rest after it a hundred times as long.
+dmcreate slow "$(delay_table "$p" 50 0)"
+dmreload o "0 $(sectors "$base") cowsnap-merge $base /dev/mapper/slow P 8 2 id 0"
 is "$(fails /dev/mapper/o 16 write read)" "" \
 	"writes and reads of the origin get no error while it is merged"
 ok "the merge went on all the while" merging

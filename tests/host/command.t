@@ -115,7 +115,15 @@ fi
 truncate -s 1M "$work/image"
 printf 'not a store' | dd of="$work/image" conv=notrunc status=none
 mkdir "$work/dir"
-before=$(sha256sum "$work/image"; ls -lR --time-style=full-iso "$work/dir"; ls /dev/mapper 2>/dev/null)
+# libdevmapper makes its control node itself where there is none.
+what_is_there()
+{
+	sha256sum "$work/image"
+	ls -lR --time-style=full-iso "$work/dir"
+	ls --ignore=control /dev/mapper 2>/dev/null
+}
+
+before=$(what_is_there)
 
 # The lines, a word after the other with tabs between.
 wrong_lines()
@@ -198,8 +206,7 @@ done <"$work/lines" >"$work/wrong"
 nr=$(wc -l <"$work/lines")
 none "$nr wrong lines: each gets one sentence and status 2" "$work/wrong"
 ok "there are 500 wrong lines, and more" test "$nr" -ge 500
-ok "they have changed nothing" test "$before" = \
-	"$(sha256sum "$work/image"; ls -lR --time-style=full-iso "$work/dir"; ls /dev/mapper 2>/dev/null)"
+ok "they have changed nothing" test "$before" = "$(what_is_there)"
 
 # ---- standard input, output and error ----
 
