@@ -4,11 +4,14 @@
  *
  * A closed stretch goes through four steps, and each has ended before the next one begins:
  *
- *   collect   the runs of chunks that the snapshot has in the stretch, from the map
- *   read      the runs in the order of their places, into a buffer as long as the stretch, in
- *             which each chunk stands where it stands in the stretch
+ *   collect   the runs of chunks that the snapshot has, from the map
+ *   read      the runs in the order of their places, into a buffer in which each chunk stands
+ *             where it stands in the origin
  *   check     the checksums of what was copied
  *   write     the runs in the order of the origin. What is neighbours there is one request
+ *
+ * The buffer is as long as a stretch from its first run on. While the stretch was being closed,
+ * writes may have given the snapshot versions in front of that one: then the steps are repeated.
  *
  * CARRY_DEPTH requests are under way at a time. Each holds only what its own end gives back, so
  * that the pool they come from is never empty for good.
@@ -191,28 +194,30 @@ static size_t bytes_of(const struct cow_merge *m, u64 chunks)
 	return (size_t)cow_chunk_to_sector(m->store, chunks) << SECTOR_SHIFT;
 }
 
-/* Where @chunk of the stretch stands in the buffer. The first run begins it. */
+/* Where @chunk stands in the buffer. The first run begins it. */
 static void *data_of(const struct cow_merge *m, u64 chunk)
 {
 	return m->buffer + bytes_of(m, chunk - m->base);
 }
 
-static int collect(struct cow_merge *m)
+/* The runs from @at on, up to the buffer's end or the stretch's. Returns where the next ones begin. */
+static u64 collect(struct cow_merge *m, u64 at)
 {
-	u64 at = m->done;
+	u64 end = m->busy_end;
 	struct cow_extent ext;
 
 	m->nr_runs = 0;
-	while (at < m->busy_end && cow_map_next(&m->store->map, at, m->epoch, &ext) &&
-	       ext.chunk < m->busy_end) {
-		if (!m->nr_runs)
+	while (at < end && cow_map_next(&m->store->map, at, m->epoch, &ext) && ext.chunk < end) {
+		if (!m->nr_runs) {
 			m->base = ext.chunk;
-		ext.nr = min(ext.nr, m->busy_end - ext.chunk);
+			end = min(end, m->base + cow_stretch_chunks(m->store));
+		}
+		ext.nr = min(ext.nr, end - ext.chunk);
 		m->runs[m->nr_runs++] = ext;
 		at = ext.chunk + ext.nr;
 	}
-	/* An invalid snapshot has no versions. */
-	return READ_ONCE(m->snap->state) == COW_SNAP_MERGING ? 0 : -EIO;
+	m->limit = end;
+	return end;
 }
 
 static int compare_places(const void *a, const void *b)
@@ -248,7 +253,7 @@ static int read_runs(struct cow_merge *m)
 	}
 	r = all_over(m);
 	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_chunks, NULL);
-	invalidate_kernel_vmap_range(m->buffer, bytes_of(m, m->busy_end - m->base));
+	invalidate_kernel_vmap_range(m->buffer, bytes_of(m, m->limit - m->base));
 	return r;
 }
 
@@ -304,7 +309,7 @@ static int write_runs(struct cow_merge *m)
 {
 	unsigned int i, next;
 
-	flush_kernel_vmap_range(m->buffer, bytes_of(m, m->busy_end - m->base));
+	flush_kernel_vmap_range(m->buffer, bytes_of(m, m->limit - m->base));
 	for (i = 0; i < m->nr_runs; i = next) {
 		u64 chunk = m->runs[i].chunk, nr = neighbours(m, i, &next);
 		sector_t sector = cow_chunk_to_sector(m->store, chunk);
@@ -316,16 +321,30 @@ static int write_runs(struct cow_merge *m)
 	return all_over(m);
 }
 
-int cow_carry_stretch(struct cow_merge *m)
+/* What was collected. */
+static int carry_runs(struct cow_merge *m)
 {
-	int r = collect(m);
+	int r = read_runs(m);
 
-	if (r || !m->nr_runs)
-		return r;
-	r = read_runs(m);
 	if (!r)
 		r = check_runs(m);
 	if (!r)
 		r = write_runs(m);
+	return r;
+}
+
+int cow_carry_stretch(struct cow_merge *m)
+{
+	u64 at = m->done;
+	int r = 0;
+
+	do {
+		at = collect(m, at);
+		/* An invalid snapshot has no versions. */
+		if (READ_ONCE(m->snap->state) != COW_SNAP_MERGING)
+			r = -EIO;
+		else if (m->nr_runs)
+			r = carry_runs(m);
+	} while (!r && at < m->busy_end);
 	return r;
 }

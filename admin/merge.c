@@ -143,7 +143,7 @@ void cow_merge_start(struct cow_merge *m)
 	lockdep_assert_held(&o->admin_lock);
 	m->done = store->merge_chunk;
 	m->busy_end = m->done;
-	m->phase = m->done < m->end ? MERGE_COPY : MERGE_FINISH;
+	m->phase = m->done < m->end ? MERGE_CLOSE : MERGE_FINISH;
 	/* The work item of the one before may still be on its last lines. */
 	m->older = store->merge;
 	spin_lock(&o->state_lock);

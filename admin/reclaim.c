@@ -22,7 +22,7 @@
 #include "store/state.h"
 #include "store/store.h"
 
-/* A run shuts the gate for as long as COW_DRAIN_JIFFIES: it is open for a while in between. */
+/* A run shuts the gate for as long as hold_timeout says: it is open for a while in between. */
 #define RETRY_JIFFIES	(20 * HZ)
 
 static void give_back(void *context, const struct cow_extent *ext)
@@ -116,7 +116,7 @@ static int end_own_writes(struct cow_store *store)
 	lockdep_assert_held(&store->origin->admin_lock);
 	if (!store->merging && !store->own_to_end)
 		return 0;
-	r = cow_origin_drain(store->origin, COW_DRAIN_JIFFIES);
+	r = cow_origin_drain(store->origin, cow_hold_timeout());
 	if (r)
 		return r;
 	store->own_to_end = false;

@@ -2,15 +2,15 @@
 /*
  * dm-cowsnap: the work of a merge, one stretch of the origin at a time
  *
- *   MERGE_COPY    close the stretch: wait for the I/O in it. Carry the snapshot's versions in
- *                 it home (admin/carry.c). Flush the origin.
+ *   MERGE_CLOSE   close the stretch: wait for the I/O in it.
+ *   MERGE_COPY    carry the snapshot's versions in it home (admin/carry.c). Flush the origin.
  *   MERGE_NOTE    note in the superblock how far the merge has come, then open the stretch.
  *   MERGE_FINISH  after the last stretch: record that the snapshot is merged.
  *
  * Each step of the work item does one stretch and queues the item again, with a delay
  * if there is a throttle.
  *
- * What fails: an error in MERGE_COPY opens the stretch again where it was; the
+ * What fails: an error in MERGE_CLOSE or MERGE_COPY opens the stretch again where it was; the
  * snapshot still has everything. After an error in MERGE_NOTE a crash could find
  * either position, so the stretch stays closed while the note is tried again. When the
  * merge gives up, the stretch can be read (home has all of it), and writes to it end
@@ -34,8 +34,9 @@
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
-/* How often a note is tried, and how long to wait in between. */
+/* How often a note is tried, and to close a stretch; and how long to wait in between. */
 #define NOTE_TRIES		5
+#define CLOSE_TRIES		12
 #define RETRY_NS		NSEC_PER_SEC
 
 /* ------------------------------------------------------------------ a stretch */
@@ -68,7 +69,7 @@ static int stretch_close(struct cow_merge *m, u64 end)
 	spin_unlock(&o->state_lock);
 	cow_engine_set_hurry(o->engine, true);
 	mutex_lock(&o->admin_lock);
-	r = cow_origin_drain(o, COW_DRAIN_JIFFIES);
+	r = cow_origin_drain(o, cow_hold_timeout());
 	if (!r)
 		cow_origin_thaw(o);
 	mutex_unlock(&o->admin_lock);
@@ -103,15 +104,22 @@ static u64 stretch_end(struct cow_merge *m)
 
 /* ---------------------------------------------------------------------- steps */
 
+static int merge_close(struct cow_merge *m)
+{
+	int r = stretch_close(m, stretch_end(m));
+
+	if (r)
+		stretch_open(m, m->done);
+	else
+		m->phase = MERGE_COPY;
+	return r;
+}
+
 /* Copy one stretch home. After an error it is still the snapshot's. */
 static int merge_copy(struct cow_merge *m)
 {
-	u64 end = stretch_end(m);
-	int r;
+	int r = cow_carry_stretch(m);
 
-	r = stretch_close(m, end);
-	if (!r)
-		r = cow_carry_stretch(m);
 	if (!r)
 		r = blkdev_issue_flush(m->store->origin->bdev);
 	if (r)
@@ -134,7 +142,7 @@ static int merge_note(struct cow_merge *m)
 	if (r)
 		return r;
 	stretch_open(m, m->busy_end);
-	m->phase = m->done < m->end ? MERGE_COPY : MERGE_FINISH;
+	m->phase = m->done < m->end ? MERGE_CLOSE : MERGE_FINISH;
 	return 0;
 }
 
@@ -185,7 +193,10 @@ static int merge_step(struct cow_merge *m)
 {
 	int r = 0;
 
-	if (m->phase == MERGE_COPY)
+	/* A stretch that could not be copied was opened. */
+	if (m->phase == MERGE_CLOSE || m->phase == MERGE_COPY)
+		r = merge_close(m);
+	if (!r && m->phase == MERGE_COPY)
 		r = merge_copy(m);
 	if (!r && m->phase == MERGE_NOTE)
 		r = merge_note(m);
@@ -212,11 +223,13 @@ static void merge_fail(struct cow_merge *m, int r)
 	queue_work(o->wq, &store->event_work);
 }
 
-/* Copying twice might give another result: only notes are repeated. */
+/* Copying twice might give another result: only what comes before and after it is repeated. */
 static bool merge_tries_again(struct cow_merge *m, int r)
 {
 	if (r == -ENOMEM)
 		return true;
+	if (m->phase == MERGE_CLOSE)
+		return ++m->tries < CLOSE_TRIES;
 	return m->phase != MERGE_COPY && ++m->tries < NOTE_TRIES;
 }
 
@@ -230,7 +243,7 @@ static u64 merge_rest_ns(struct cow_merge *m)
 
 	if (m->retries)
 		return RETRY_NS;
-	if (m->phase != MERGE_COPY || !list_empty_careful(&m->parked))
+	if (m->phase != MERGE_CLOSE || !list_empty_careful(&m->parked))
 		return 0;
 	return m->busy_ns * (100 - percent) / percent;
 }

@@ -14,6 +14,7 @@ struct cow_store;
 
 /* What the work item does next. */
 enum cow_merge_phase {
+	MERGE_CLOSE,
 	MERGE_COPY,
 	MERGE_NOTE,
 	MERGE_FINISH,
@@ -42,9 +43,9 @@ struct cow_merge {
 
 	/* What carries a stretch home, see admin/carry.c; the work item's own, too. */
 	struct bio_set bios;
-	void *buffer;			/* the chunks of a stretch, from @base on */
-	u64 base;
-	struct cow_extent *runs;	/* what the snapshot has in it */
+	void *buffer;			/* the chunks from @base on, up to @limit */
+	u64 base, limit;
+	struct cow_extent *runs;	/* what the snapshot has of them */
 	unsigned int nr_runs;
 	spinlock_t io_lock;		/* guards what follows; taken with irqs off */
 	wait_queue_head_t io_wait;

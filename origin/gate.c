@@ -23,6 +23,20 @@
 #include "origin/origin.h"
 #include "trace/cowsnap.h"
 
+/* In ms. */
+#define HOLD_LEAST	10U
+#define HOLD_MOST	600000U
+
+static unsigned int hold_timeout = 5000;
+module_param(hold_timeout, uint, 0644);
+MODULE_PARM_DESC(hold_timeout,
+		 "ms for which writes are held back at most, to create a snapshot, for those that the device does not finish (10 to 600000; default 5000)");
+
+unsigned long cow_hold_timeout(void)
+{
+	return msecs_to_jiffies(clamp(READ_ONCE(hold_timeout), HOLD_LEAST, HOLD_MOST));
+}
+
 unsigned int cow_admin_enter(struct cow_origin *o)
 {
 	unsigned int noio = memalloc_noio_save();
@@ -100,15 +114,15 @@ int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 	percpu_ref_kill(&o->gate);
 	if (wait_for_completion_timeout(&o->writes_drained, timeout))
 		return 0;
-	DMERR("origin %pg: writes under way did not end within %lu s", o->bdev,
-	      timeout / HZ);
+	DMERR("origin %pg: writes under way did not end within %u ms (parameter hold_timeout)",
+	      o->bdev, jiffies_to_msecs(timeout));
 	cow_origin_thaw(o);
 	return -ETIMEDOUT;
 }
 
 int cow_origin_freeze(struct cow_origin *o)
 {
-	int r = cow_origin_drain(o, COW_DRAIN_JIFFIES);
+	int r = cow_origin_drain(o, cow_hold_timeout());
 
 	if (r)
 		return r;

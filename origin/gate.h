@@ -16,8 +16,11 @@ struct cow_origin;
 unsigned int cow_admin_enter(struct cow_origin *origin);
 void cow_admin_leave(struct cow_origin *origin, unsigned int noio);
 
-/* How long creating a snapshot waits for writes that the device does not finish. */
-#define COW_DRAIN_JIFFIES	(60 * HZ)
+/*
+ * How long new writes are held back for those that the device does not finish, in jiffies: the
+ * module parameter hold_timeout. Any context.
+ */
+unsigned long cow_hold_timeout(void);
 
 /*
  * Take a reference of the gate. False: it is shut, and @cb waits for it to open and decides

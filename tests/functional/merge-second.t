@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Beside a merge: a write to the origin that is under way is not lost to a private copy of its
-# chunk, and a merge whose record is lost, alone or with a table block, is not forgotten.
+# chunk, writes come in front of a stretch that is being closed, writes that take longer than
+# hold_timeout are waited for, and a merge whose record is lost, alone or with a table block, is not
+# forgotten.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
 
 need_target delay
-plan 14
+plan 24
 exact_copies
 MIB=1048576
 CHUNK=65536
@@ -67,6 +69,75 @@ ok "merged, the write that went home beside others is there" all_letter "$base" 
 dmremove o
 dmremove home
 dmremove cow
+
+# ---- versions that come in front of the next stretch while that is being closed ----
+
+base=$(mkloop 40M)
+store=$(mkloop 32M)
+fill_letter "$base" A
+dmcreate home "$(slow_writes "$base" 0)"
+dmcreate cow "$(slow_writes "$store" 0)"
+origin_up o /dev/mapper/home
+snap_up s /dev/mapper/home /dev/mapper/cow P 8 id 1 create copy_ahead 0 copy_around 0
+put_letter /dev/mapper/o B $MIB $CHUNK
+put_letter /dev/mapper/o B $((30 * MIB)) $MIB
+# It lives, so that writes are the merged snapshot's until they are at home.
+snap_up t /dev/mapper/home /dev/mapper/cow P 8 id 2 create
+dmremove t
+dmremove s
+dmremove o
+dmreload home "$(slow_writes "$base" $HOME_MS)"
+dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home /dev/mapper/cow P 8 2 id 1"
+ok "front: the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
+dmreload cow "$(slow_writes "$store" 1000)"
+# At each moment some of these are on their way, also when the second stretch begins.
+for ((i = 0; i < 50; i++)); do
+	put_letter /dev/mapper/o C $((8 * MIB + i * 4096)) 4096 &
+	((i != 10)) || dmreload home "$(slow_writes "$base" 0)"
+	sleep 0.1
+done
+wait
+dmreload cow "$(slow_writes "$store" 0)"
+ok "front: the merge ends" wait_for 60 merged
+ok "front: what was written meanwhile is at home" all_letter "$base" C $((8 * MIB)) $((50 * 4096))
+ok "front: so is what was merged behind it" all_letter "$base" A $((9 * MIB)) $((31 * MIB))
+snap_up t /dev/mapper/home /dev/mapper/cow P 8 id 2
+ok "front: the other snapshot has what the origin had, in front" \
+	all_letter /dev/mapper/t A $((2 * MIB)) $((28 * MIB))
+ok "front: and where it was merged" all_letter /dev/mapper/t B $((30 * MIB)) $MIB
+dmremove t
+dmremove o
+dmremove home
+dmremove cow
+
+# ---- a stretch cannot be closed within hold_timeout ----
+
+base=$(mkloop 16M)
+store=$(mkloop 32M)
+fill_letter "$base" A
+dmcreate home "$(slow_writes "$base" 0)"
+origin_up o /dev/mapper/home
+snap_up s /dev/mapper/home "$store" P 8 id 1 create copy_ahead 0 copy_around 0
+put_letter /dev/mapper/o B 0 $CHUNK
+put_letter /dev/mapper/o B $((8 * MIB)) $CHUNK
+dmremove s
+dmremove o
+at_exit _write "$PARAMETERS/hold_timeout" 5000
+echo 300 >"$PARAMETERS/hold_timeout"
+dmreload home "$(slow_writes "$base" 3000)"
+dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home $store P 8 2 id 1"
+ok "close: the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
+# Some of these are on their way home when the second stretch is to be closed.
+for ((i = 0; i < 25; i++)); do
+	put_letter /dev/mapper/o C $((14 * MIB + i * 4096)) 4096 &
+	sleep 0.2
+done
+wait
+ok "close: the merge ends" wait_for 60 merged
+like "$(kernel_log)" 'did not end within 300 ms' "close: it had to wait for writes"
+ok "close: all of the merge is at home" all_letter "$base" A 0 $((14 * MIB))
+dmremove o
+dmremove home
 
 # ---- the record of the merge is lost, or the table block that says where records are ----
 
