@@ -89,3 +89,4 @@ dmreload o "0 $(sectors "$base") cowsnap-merge $base /dev/mapper/slow P 8 2 id 0
 is "$(fails /dev/mapper/o 16 write read)" "" \
 	"writes and reads of the origin get no error while it is merged"
 ok "the merge went on all the while" merging
+dmremove o

@@ -18,7 +18,7 @@ RECORDS=5		# the kind of a slot that says where records are
 
 # ---- a copy of home beside a write that goes there ----
 
-HOME_MS=15000	# a write at home
+HOME_MS=20000	# a write at home
 STORE_MS=6000	# a write of data to the store
 
 # slow_writes DEV MS: but neither reads nor flushes.
@@ -56,9 +56,9 @@ at_home=$(delayed_writes home)
 put_letter /dev/mapper/o Q $both 4096 &
 ok "a write goes home beside the merge's" wait_for 60 writes_are_delayed home $((at_home + 1))
 # Were c0 copied now, it would be without the Q.
-put_letter /dev/mapper/o R $((both + 4096)) $((2 * CHUNK - 4096))
-wait
+put_letter /dev/mapper/o R $((both + 4096)) $((2 * CHUNK - 4096)) &
 is "$(left_of o)" "$left" "nothing was merged meanwhile"
+wait
 dmreload cow "$(slow_writes "$store" 0)"
 dmreload home "$(slow_writes "$base" 0)"
 ok "a write that went home beside others is there" all_letter /dev/mapper/o Q $both 4096
@@ -123,18 +123,18 @@ put_letter /dev/mapper/o B $((8 * MIB)) $CHUNK
 dmremove s
 dmremove o
 at_exit _write "$PARAMETERS/hold_timeout" 5000
-echo 300 >"$PARAMETERS/hold_timeout"
+echo 50 >"$PARAMETERS/hold_timeout"
 dmreload home "$(slow_writes "$base" 3000)"
 dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home $store P 8 2 id 1"
 ok "close: the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
-# Some of these are on their way home when the second stretch is to be closed.
-for ((i = 0; i < 25; i++)); do
+# The last of these are on their way home when the second stretch is to be closed.
+for i in 0 1 2; do
 	put_letter /dev/mapper/o C $((14 * MIB + i * 4096)) 4096 &
-	sleep 0.2
+	sleep 0.5
 done
 wait
 ok "close: the merge ends" wait_for 60 merged
-like "$(kernel_log)" 'did not end within 300 ms' "close: it had to wait for writes"
+like "$(kernel_log)" 'did not end within 50 ms' "close: it had to wait for writes"
 ok "close: all of the merge is at home" all_letter "$base" A 0 $((14 * MIB))
 dmremove o
 dmremove home
@@ -153,9 +153,12 @@ for id in 2 3 4 5 6 7 8 9 10; do
 done
 put_letter /dev/mapper/o B 0 $((8 * MIB))
 dmremove o
-dmcreate o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 10"
+# A stretch takes half a second at least, and the rest after it a hundred times as long.
+dmcreate cow "$(delay_table "$store" 500 0)"
+dmcreate o "0 $(sectors "$base") cowsnap-merge $base /dev/mapper/cow P 8 2 id 10"
 ok "records: a merge is under way" wait_for 60 part_is_merged 16384
 dmremove o
+dmremove cow
 blockdev --flushbufs "$store"
 records=$(store_tool find-place "$(loop_file "$store")" 5)
 dmcreate cow "$(partly_table "$store" $((records * 8)) 1 error)"
