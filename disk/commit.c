@@ -88,11 +88,18 @@ void cow_meta_acquire(struct cow_meta *meta)
 	atomic_dec(&meta->acquirers);
 }
 
-void cow_meta_release(struct cow_meta *meta)
+static void meta_become_idle(struct cow_meta *meta)
 {
 	/* Pairs with the cmpxchg() in cow_meta_acquire() and in commit_start(). */
 	smp_store_release(&meta->phase, META_IDLE);
-	wake_up(&meta->wait);
+	/* With a barrier: who waits is queued before it looks at the phase. */
+	if (wq_has_sleeper(&meta->wait))
+		wake_up(&meta->wait);
+}
+
+void cow_meta_release(struct cow_meta *meta)
+{
+	meta_become_idle(meta);
 	meta_kick(meta);
 }
 
@@ -131,8 +138,9 @@ static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_
 }
 
 /* Seal the first dirty blocks and copy them to the commit's buffers, in order of numbers. */
-static unsigned int commit_gather(struct cow_meta *meta, struct cow_block **blocks)
+static unsigned int commit_gather(struct cow_meta *meta)
 {
+	struct cow_block **blocks = meta->in_commit;
 	bool has_super = false;
 	unsigned int nr = 0, at;
 	struct cow_block *b;
@@ -161,8 +169,9 @@ static unsigned int commit_gather(struct cow_meta *meta, struct cow_block **bloc
 }
 
 /* Neighbouring blocks go in one bio. */
-static void commit_write(struct cow_meta *meta, struct cow_block **blocks, unsigned int nr)
+static void commit_write(struct cow_meta *meta, unsigned int nr)
 {
+	struct cow_block **blocks = meta->in_commit;
 	unsigned int bytes = meta->geometry.block_bytes;
 	struct bio *bio = NULL;
 	unsigned int i;
@@ -202,7 +211,6 @@ static void commit_await_data(struct cow_meta *meta)
 
 static void commit_start(struct cow_meta *meta)
 {
-	struct cow_block *blocks[COWSNAP_COMMIT_BLOCKS];
 	unsigned int nr;
 
 	if (list_empty(&meta->members) && list_empty(&meta->retry))
@@ -221,10 +229,10 @@ static void commit_start(struct cow_meta *meta)
 	}
 	mutex_lock(&meta->blocks_lock);
 	meta->sequence++;
-	nr = commit_gather(meta, blocks);
+	nr = commit_gather(meta);
 	trace_cowsnap_commit(meta->store->bdev->bd_dev, meta->sequence, nr);
 	commit_await_data(meta);
-	commit_write(meta, blocks, nr);
+	commit_write(meta, nr);
 	mutex_unlock(&meta->blocks_lock);
 	meta->stats.commits++;
 	commit_put(meta);
@@ -335,8 +343,9 @@ bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 
 void cow_meta_go_on(struct cow_meta *meta)
 {
+	/* Not kicked, since the next one is started here. An acquirer before it will kick. */
 	if (commit_is_under_way(meta))
-		cow_meta_release(meta);
+		meta_become_idle(meta);
 	commit_start(meta);
 }
 
@@ -365,7 +374,9 @@ bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
 	if (!r)
 		p->commit = job ? COW_JOINED : COW_DATA_DONE;
 	list_add_tail(&p->member, r ? &meta->retry : &meta->members);
-	meta_kick(meta);
+	/* Only the worker, which this is, takes it off the list: it may look without the lock. */
+	if (list_empty_careful(&meta->work_node))
+		meta_kick(meta);
 	return true;
 }
 

@@ -75,6 +75,7 @@ struct cow_meta {
 	struct list_head members;	/* pendings not durable yet, by ticket */
 	struct list_head retry;		/* those for whose blocks there was no memory */
 	bool failed;
+	struct cow_block *in_commit[COWSNAP_COMMIT_BLOCKS];	/* while one is started */
 	struct bio_set bios;
 	struct cow_meta_stats stats;
 };
