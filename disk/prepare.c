@@ -79,50 +79,67 @@ static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
 	return r;
 }
 
-/* The superblock names the blocks once they are there; writing it flushes them first. */
-static int super_extend(struct cow_store *store)
+/* Blocks are made ready up to this one next. */
+static u32 extend_to(const struct cow_store *store)
 {
 	u32 from = store->space.blocks;
 	u32 more = clamp(from / 8, COWSNAP_COMMIT_BLOCKS, EXTEND_BLOCKS_MAX);
-	u32 to = min(from + more, store->space.max_blocks);
-	struct cow_change c;
-	int r;
 
-	if (from >= to)
+	return min(from + more, store->space.max_blocks);
+}
+
+/* The superblock names the blocks once they are there; writing it flushes them first. */
+static int super_name_blocks(struct cow_store *store, u32 to)
+{
+	struct cow_change c;
+
+	if (store->space.blocks >= to)
 		return 0;
-	r = write_empty_blocks(store, from, to);
-	if (r)
-		return r;
 	cow_change_fill(&c, store, NULL);
 	c.blocks = to;
 	c.either = true;
 	return cow_change_make(&c);
 }
 
-/* Do @step, then unblock the store. */
-static int store_prepare(struct cow_store *store, int (*step)(struct cow_store *store),
-			 const char *failure)
+static int super_extend(struct cow_store *store)
 {
-	int r;
+	u32 to = extend_to(store);
+	int r = write_empty_blocks(store, store->space.blocks, to);
 
-	cow_super_lock(store);
-	r = step(store);
-	cow_super_unlock(store);
+	return r ?: super_name_blocks(store, to);
+}
 
+/* What a step has prepared may be used: unblock the store. */
+static void store_prepared(struct cow_store *store, int r, const char *failure)
+{
 	spin_lock(&store->origin->state_lock);
 	if (store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 	if (r)
 		__cow_store_invalidate(store, COW_SNAP_INVALID, failure);
 	spin_unlock(&store->origin->state_lock);
-	return r;
 }
 
+/*
+ * Commits go on while empty blocks are written, since no superblock names these yet. What
+ * else is written outside of commits, and the memory for it, is guarded by the records_lock.
+ */
 void cow_super_extend_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, extend_work);
-	int r = store_prepare(store, super_extend, "its tables could not be extended");
+	u32 to;
+	int r;
 
+	mutex_lock(&store->records_lock);
+	to = extend_to(store);
+	r = write_empty_blocks(store, store->space.blocks, to);
+	if (!r) {
+		cow_meta_acquire(store->meta);
+		r = super_name_blocks(store, to);
+		cow_meta_release(store->meta);
+	}
+	mutex_unlock(&store->records_lock);
+	store_prepared(store, r, "its tables could not be extended");
 	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
 }
 
@@ -151,8 +168,13 @@ static int super_mark(struct cow_store *store)
 
 void cow_super_mark_work(struct work_struct *work)
 {
-	store_prepare(container_of(work, struct cow_store, mark_work), super_mark,
-		      "a snapshot could not be marked as written to");
+	struct cow_store *store = container_of(work, struct cow_store, mark_work);
+	int r;
+
+	cow_super_lock(store);
+	r = super_mark(store);
+	cow_super_unlock(store);
+	store_prepared(store, r, "a snapshot could not be marked as written to");
 }
 
 /* -------------------------------------------------- how far commits have come */
