@@ -22,19 +22,6 @@ typedef unsigned int __bitwise blk_opf_t;
 #define BIO_MAX_VECS	((unsigned int)BIO_MAX_PAGES)
 #endif
 
-/* Since 5.16. A 64-bit kernel has every page mapped. */
-#ifndef COWSNAP_HAS_BVEC_KMAP_LOCAL
-static inline void *bvec_kmap_local(struct bio_vec *bvec)
-{
-	return page_address(bvec->bv_page) + bvec->bv_offset;
-}
-
-/* Since 5.11. */
-#ifndef kunmap_local
-#define kunmap_local(address)	((void)(address))
-#endif
-#endif
-
 /* Since 5.18 a bio is told its device and what it is for from the start. */
 #ifndef COWSNAP_HAS_BIO_INIT_BDEV
 static inline void cow_old_bio_init(struct bio *bio, struct block_device *bdev,
