@@ -26,6 +26,7 @@
 #include "origin/origin.h"
 #include "origin/reads.h"
 #include "store/epochs.h"
+#include "store/known.h"
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/space.h"
@@ -117,6 +118,25 @@ static void pending_free_room(struct cow_pending *p)
 	}
 }
 
+/*
+ * The writes that wait for @p decide again at once: spare them the lookup in the map. It was
+ * entered for the newest epoch, and that stays so while the lock is held: a later one forgets
+ * what is known, under the same lock. Copies ahead of writers are left to the fast path, which
+ * has to notice when a stream meets them.
+ */
+static void remember_preserved(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+	const struct cow_live *live;
+
+	live = rcu_dereference_protected(store->live,
+					 lockdep_is_held(&store->origin->state_lock));
+	/* Without a place of its own left to give back it is in the map. */
+	if (p->exact && !p->nr_room && live &&
+	    p->epoch == cow_store_copy_epoch(store, live))
+		cow_known_add(&store->known, p->first, cow_pending_nr(p));
+}
+
 /* It has left the tree of pendings, but its data is still to be written. */
 static void pending_keep(struct cow_pending *p)
 {
@@ -165,6 +185,7 @@ void cow_pending_release(struct cow_pending *p)
 			      blk_status_to_errno(status));
 	spin_lock(&o->state_lock);
 	cow_pending_remove(p);
+	remember_preserved(p);
 	pending_free_room(p);
 	store->nr_own[p->turn] -= p->own;
 	if (p->publishing)

@@ -14,7 +14,8 @@
  *
  * An answer stays true until a snapshot is made: a chunk that is preserved for all live
  * snapshots, and whose tracked reads have completed, remains so when snapshots are deleted.
- * Making one shuts the gate of the origin, and a task that adds to the table holds the gate.
+ * Making one shuts the gate of the origin, and forgets all under origin->state_lock: a task
+ * that adds to the table holds the gate, or has seen the newest epoch under that lock.
  * Two tasks that add to one word at the same time may lose an answer, never make one up.
  */
 #include <linux/mm.h>

@@ -50,7 +50,8 @@ void cow_known_exit(struct cow_known *known);
 
 /*
  * These chunks are preserved for all live snapshots, and no tracked read of them is in
- * flight. Any context; the gate is held.
+ * flight. Any context; the gate is held, or the state_lock of the origin with the newest epoch
+ * still the one that they are preserved for.
  */
 void cow_known_add(struct cow_known *known, u64 first, u64 nr);
 
