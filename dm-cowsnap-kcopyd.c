@@ -316,16 +316,24 @@ static bool are_gathered(struct cow_engine *e)
 	return e->nr_read >= e->nr_reading * factor;
 }
 
+/* One of the job's bios has ended, or issuing them has: was it the last? */
+static bool job_is_idle(struct cow_job *job)
+{
+	if (!atomic_dec_and_test(&job->ios))
+		return false;
+	if (job->engine->rotates)
+		job->ended = ktime_get();
+	return true;
+}
+
 static void job_io_ended(struct cow_job *job)
 {
 	struct cow_engine *e = job->engine;
 	unsigned long flags;
 	bool wake = true;
 
-	if (!atomic_dec_and_test(&job->ios))
+	if (!job_is_idle(job))
 		return;
-	if (e->rotates)
-		job->ended = ktime_get();
 	/* Keeps the engine: once the job is on a list, all users of the engine may go. */
 	rcu_read_lock();
 	spin_lock_irqsave(&e->queue_lock, flags);
@@ -370,37 +378,46 @@ static void cow_io_endio(struct bio *bio)
 	job_io_ended(job);
 }
 
-static void submit_write(struct cow_engine *e, struct bio *bio)
+/* A bio of a batch has ended with it. Those of one batch are all embedded in their jobs. */
+static void batched_ended(struct bio *bio, struct list_head *written)
 {
-	if (e->rotates)
-		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
-	submit_bio_noacct(bio);
+	struct cow_job *job = container_of(bio, struct cow_io, bio)->job;
+
+	job->io_busy = false;
+	if (job_is_idle(job))
+		list_add_tail(&job->node, written);
 }
 
-/* The bios of a batch each end for themselves; after an error each is written alone. */
+/* The bios of a batch end together; after an error each is written alone. */
 static void batch_endio(struct bio *batch)
 {
 	struct bio *bio = batch->bi_private, *next;
 	struct cow_engine *e = container_of(bio, struct cow_io, bio)->job->engine;
-	bool failed = batch->bi_status;
+	struct bio_list failed = BIO_EMPTY_LIST;
+	bool good = !batch->bi_status;
+	LIST_HEAD(written);
 	unsigned long flags;
 
 	bio_put(batch);
-	/* Keeps the engine: with the end of its last job all its users may go. */
-	rcu_read_lock();
+	if (good)
+		note_at_once(e);
 	for (; bio; bio = next) {
 		next = bio->bi_next;
 		bio->bi_next = NULL;
-		if (!failed) {
-			cow_io_endio(bio);
-			continue;
-		}
-		spin_lock_irqsave(&e->queue_lock, flags);
-		bio_list_add(&e->alone, bio);
-		spin_unlock_irqrestore(&e->queue_lock, flags);
+		if (good)
+			batched_ended(bio, &written);
+		else
+			bio_list_add(&failed, bio);
 	}
-	if (failed)
-		engine_wake(e);
+	if (good && list_empty(&written))
+		return;
+	/* Keeps the engine: with the end of its last job all its users may go. */
+	rcu_read_lock();
+	spin_lock_irqsave(&e->queue_lock, flags);
+	list_splice_tail(&written, &e->written);
+	bio_list_merge(&e->alone, &failed);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
+	engine_wake(e);
 	rcu_read_unlock();
 }
 
@@ -428,6 +445,16 @@ static bool may_share(const struct bio *bio)
 	const struct cow_io *io = container_of(bio, struct cow_io, bio);
 
 	return io == &io->job->io;
+}
+
+static void submit_write(struct cow_engine *e, struct bio *bio)
+{
+	if (e->rotates)
+		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
+	/* See job_bio(). */
+	if (may_share(bio))
+		bio_associate_blkg(bio);
+	submit_bio_noacct(bio);
 }
 
 /* How many of @nr sorted bios, from the first on, can go in one? */
@@ -496,6 +523,17 @@ static void submit_alone(struct cow_engine *e)
 		submit_write(e, bio);
 }
 
+/* Places are given out in the order in which copies are asked for: most often they are sorted. */
+static bool are_sorted(struct bio **bios, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 1; i < nr; i++)
+		if (compare_writes(&bios[i - 1], &bios[i]) > 0)
+			return false;
+	return true;
+}
+
 static void submit_writes(struct cow_engine *e)
 {
 	unsigned int nr;
@@ -505,7 +543,7 @@ static void submit_writes(struct cow_engine *e)
 	while (!bio_list_empty(&e->writes)) {
 		for (nr = 0; nr < ENGINE_SORTED && !bio_list_empty(&e->writes); nr++)
 			e->sorted[nr] = bio_list_pop(&e->writes);
-		if (nr > 1)
+		if (!are_sorted(e->sorted, nr))
 			sort(e->sorted, nr, sizeof(e->sorted[0]), compare_writes, NULL);
 		submit_sorted(e, e->sorted, nr);
 	}
@@ -523,7 +561,9 @@ static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
 
 	if (vecs == 1 && !job->io_busy) {
 		job->io_busy = true;
-		bio_init(&job->io.bio, bdev, &job->vec, 1, opf);
+		/* Without a reference: only bio_endio() drops it, which a batch gets alone. */
+		bio_init(&job->io.bio, op_is_write(opf) ? NULL : bdev, &job->vec, 1, opf);
+		cow_bio_note_dev(&job->io.bio, bdev);
 		return &job->io.bio;
 	}
 	bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOWAIT | __GFP_NOWARN, &e->bios);
@@ -688,7 +728,8 @@ static void job_started(struct cow_engine *e)
 {
 	if (!e->nr_active) {
 		e->slice_share = share(e);
-		e->slice_start = ktime_get();
+		/* Without a limit nobody asks for the time. */
+		e->slice_start = e->slice_share < 100 ? ktime_get() : 0;
 		e->noted = e->slice_start;
 		e->busy_ns = 0;
 		e->nr_most = 0;
@@ -754,19 +795,23 @@ static void note_time(u64 *mean, const struct cow_job *job)
 	WRITE_ONCE(*mean, *mean + div_s64(took - (s64)*mean, 8));
 }
 
+static void job_finish(struct cow_engine *e, struct cow_job *job)
+{
+	if (!job->keep) {
+		pages_join(&e->free, &job->pages);
+		if (job->begun)
+			note_time(&e->write_ns, job);
+	}
+	job_stopped(e);
+	job->ops->done(job);
+}
+
 static void finish_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while ((job = pop_written(e))) {
-		if (!job->keep) {
-			pages_join(&e->free, &job->pages);
-			if (job->begun)
-				note_time(&e->write_ns, job);
-		}
-		job_stopped(e);
-		job->ops->done(job);
-	}
+	while ((job = pop_written(e)))
+		job_finish(e, job);
 }
 
 /* A job that has been read; if @all, also one of those that are gathered. */
@@ -810,7 +855,9 @@ static void write_read(struct cow_engine *e)
 		atomic_set(&job->ios, 1);
 		job_zero_pad(job);
 		job->ops->ready(job);
-		job_io_ended(job);
+		/* Without anything to write it has ended: no list, no further round. */
+		if (job_is_idle(job))
+			job_finish(e, job);
 	}
 }
 

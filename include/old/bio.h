@@ -66,6 +66,20 @@ static inline int cow_bio_cmp_device(const struct bio *x, const struct bio *y)
 #endif
 }
 
+/*
+ * @bio may go to @bdev. Unlike bio_set_dev() this takes no reference on what the block layer
+ * knows of the submitter there: bio_associate_blkg() does, before the bio is submitted.
+ */
+static inline void cow_bio_note_dev(struct bio *bio, struct block_device *bdev)
+{
+#ifdef COWSNAP_HAS_BI_BDEV
+	bio->bi_bdev = bdev;
+#else
+	bio->bi_disk = bdev->bd_disk;
+	bio->bi_partno = bdev->bd_partno;
+#endif
+}
+
 /* An empty bio for the device of @bio, with its flags. */
 static inline struct bio *cow_bio_alloc_like(struct bio *bio, unsigned short nr_vecs,
 					     gfp_t gfp, struct bio_set *bs)
