@@ -3,7 +3,8 @@
 #
 # I1: no write reaches home before the old content of each chunk it touches has
 # been read there; shown from the sequence of I/O at the home device, with a slow
-# store and with stores of different chunk sizes.
+# store and with stores of different chunk sizes. A copy that was begun before a snapshot was
+# made does not serve that snapshot.
 
 . "$(dirname "$0")/common.sh"
 
@@ -11,7 +12,7 @@ need fio
 need_target delay
 [[ $(tracefs) ]] || skip_all "no block trace events in this kernel"
 
-plan 7
+plan 11
 
 # Writes to home, of sectors not all of which had been read completely before.
 early_writes()
@@ -48,6 +49,11 @@ slow()
 	fi
 }
 
+reads_are_delayed()
+{
+	[[ $(dmsetup status "$1" | awk '$3 == "delay" { print $4 }') -gt 0 ]]
+}
+
 base=$(mkloop 8M)
 store=$(mkloop 16M)
 store2=$(mkloop 16M)
@@ -82,3 +88,18 @@ read -r early all <<<"$(early_writes)"
 diag "sequential: $all writes at home, $early before their copy was read"
 is "$early" 0 "no sequential write came home before its copy was read"
 ok "the snapshot is whole again" all_letter /dev/mapper/s A
+
+dmremove s
+fill_letter /dev/mapper/o A
+snap_up s /dev/mapper/home "$store" N 8
+dmreload home "$(delay_table "$base" 3000 0)"
+put_letter /dev/mapper/o B 0 4096 &
+writer=$!
+wait_for 60 reads_are_delayed home
+snap_up t /dev/mapper/home "$store" N 8 id 1 create
+ok "a snapshot is made while a write waits for its copy" kill -0 "$writer"
+wait "$writer"
+dmreload home "$(linear_table "$base")"
+ok "the write has come home" all_letter /dev/mapper/o B 0 4096
+ok "the new snapshot has a copy of its own" all_letter /dev/mapper/t A 0 4096
+ok "the one before has the old data as well" all_letter /dev/mapper/s A 0 4096
