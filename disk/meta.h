@@ -30,7 +30,7 @@ void cow_meta_set_sequence(struct cow_meta *meta, u64 sequence, u64 durable);
 u64 cow_meta_durable(const struct cow_meta *meta);
 void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out);
 
-/* The metadata acquired: memory for one block, the caller's until the release. */
+/* Memory for one block, the caller's while it holds the store's records_lock. */
 void *cow_meta_scratch(struct cow_meta *meta);
 
 /* Commit nothing more. Any context. */
