@@ -120,17 +120,30 @@ int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 	return -ETIMEDOUT;
 }
 
-int cow_origin_freeze(struct cow_origin *o)
+static int origin_flush(struct cow_origin *o)
 {
-	int r = cow_origin_drain(o, cow_hold_timeout());
+	int r = blkdev_issue_flush(o->bdev);
 
 	if (r)
-		return r;
-	r = blkdev_issue_flush(o->bdev);
-	if (r) {
 		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);
+	return r;
+}
+
+/*
+ * Flushed twice: what a cache has gathered until now leaves it while writes go on, so that they
+ * are held back only for what came since.
+ */
+int cow_origin_freeze(struct cow_origin *o)
+{
+	int r = origin_flush(o);
+
+	if (!r)
+		r = cow_origin_drain(o, cow_hold_timeout());
+	if (r)
+		return r;
+	r = origin_flush(o);
+	if (r)
 		cow_origin_thaw(o);
-	}
 	return r;
 }
 
