@@ -30,9 +30,11 @@
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
  * nothing has to seek they wait for half of those that were being read. A rotational disk
- * that has to seek to the store and back waits until few are left. The engine recognises a
- * store on the same disk by its writes, which take as long as the reads in the same queue; on
- * a disk of its own they are much quicker.
+ * that has to seek to the store and back waits until few are left, also of those written before
+ * and of the bios that waited for these: each of them is likely to be followed by another small
+ * copy. So the writers take turns together, and a disk that serves what is nearest leaves none of
+ * them behind. The engine recognises a store on the same disk by its writes, which take as long
+ * as the reads in the same queue; on a disk of its own they are much quicker.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
  * the largest job. A job holds pages only while its own I/O is in flight, so pages always
@@ -65,11 +67,17 @@
 #define REST_MAX_NS		(10 * NSEC_PER_SEC)
 
 /*
- * Gathered copies are written once they outnumber those being read by this factor: on a
- * disk that has to seek, and elsewhere.
+ * Gathered copies are written once they outnumber those that they wait for by this factor: on
+ * a disk that has to seek, and elsewhere.
  */
-#define GATHER_FACTOR		3U
+#define GATHER_FACTOR		8U
 #define GATHER_FACTOR_QUICK	1U
+/* With a throttle they wait for those alone that are being read. */
+#define GATHER_FACTOR_THROTTLED	3U
+/* The longest that they wait: a device may hold one request back, and answer the others. */
+#define GATHER_MOST		(HZ / 2)
+/* Whose bio has ended is expected to send the next one so soon; in jiffies. */
+#define COMES_BACK		2
 
 /* At first the store is taken for a disk, perhaps the same one. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
@@ -105,6 +113,7 @@ struct cow_engine {
 	atomic_t state;			/* enum engine_state */
 	struct delayed_work unpause;	/* after a rest */
 	struct delayed_work wake_later;
+	struct delayed_work gathered;	/* copies have waited for others long enough */
 	void (*hook)(void *context);
 	void *hook_context;
 	bool rotates;			/* the origin is rotational */
@@ -117,6 +126,10 @@ struct cow_engine {
 	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head written;
 	unsigned int nr_reading, nr_read;	/* of patient jobs: being read, and read */
+	unsigned int nr_going;		/* these later, and bios: see cow_engine_going() */
+	unsigned int nr_expected;	/* as many writers are likely to come back, */
+	unsigned long expected_until;	/* until these jiffies */
+	unsigned long gather_until;	/* jiffies, for those that have been read */
 	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
 	long nr_pages;			/* all there are, in use or not */
@@ -305,15 +318,46 @@ static void engine_wake(struct cow_engine *e)
 
 /* ---------------------------------------------------------------------- bios */
 
+/* Percent of time in force. */
+static unsigned int share(const struct cow_engine *e)
+{
+	return READ_ONCE(e->hurry) ? 100 : READ_ONCE(e->throttle);
+}
+
+/* How many of those whose bios have ended may send another one soon? */
+static unsigned int nr_expected(const struct cow_engine *e)
+{
+	lockdep_assert_held(&e->queue_lock);
+	return time_before(jiffies, e->expected_until) ? e->nr_expected : 0;
+}
+
 /* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
 static bool are_gathered(struct cow_engine *e)
 {
-	unsigned int factor = e->rotates ? GATHER_FACTOR : GATHER_FACTOR_QUICK;
-
 	lockdep_assert_held(&e->queue_lock);
-	if (e->rotates && READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns))
+	if (!e->rotates)
+		return e->nr_read >= e->nr_reading * GATHER_FACTOR_QUICK;
+	if (READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns) ||
+	    !time_before(jiffies, e->gather_until))
 		return true;
-	return e->nr_read >= e->nr_reading * factor;
+	/* The time that they wait counts as copying. */
+	if (share(e) < 100)
+		return e->nr_read >= e->nr_reading * GATHER_FACTOR_THROTTLED;
+	return e->nr_read >= (e->nr_reading + e->nr_going + nr_expected(e)) * GATHER_FACTOR;
+}
+
+/* A patient job has been read. */
+static void gather(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	list_add_tail(&job->node, &e->patient);
+	e->nr_reading--;
+	if (e->rotates && !e->nr_read) {
+		e->gather_until = jiffies + GATHER_MOST;
+		/* If it is queued already it will look again in time. */
+		queue_delayed_work(e->wq, &e->gathered, GATHER_MOST);
+	}
+	e->nr_read++;
 }
 
 /* One of the job's bios has ended, or issuing them has: was it the last? */
@@ -340,9 +384,7 @@ static void job_io_ended(struct cow_job *job)
 	if (job->written) {
 		list_add_tail(&job->node, &e->written);
 	} else if (job->patient) {
-		list_add_tail(&job->node, &e->patient);
-		e->nr_reading--;
-		e->nr_read++;
+		gather(e, job);
 		wake = are_gathered(e);
 	} else {
 		list_add_tail(&job->node, &e->read);
@@ -691,12 +733,6 @@ bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,
 
 /* ------------------------------------------------------------------ throttle */
 
-/* Percent of time in force. */
-static unsigned int share(const struct cow_engine *e)
-{
-	return READ_ONCE(e->hurry) ? 100 : READ_ONCE(e->throttle);
-}
-
 /* May a job start now? If not, the end of the running jobs or of the rest looks again. */
 static bool may_start(struct cow_engine *e)
 {
@@ -771,6 +807,18 @@ static void engine_wake_later(struct work_struct *work)
 	engine_wake(container_of(to_delayed_work(work), struct cow_engine, wake_later));
 }
 
+static void engine_gathered(struct work_struct *work)
+{
+	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, gathered);
+	unsigned long now = jiffies;
+
+	spin_lock_irq(&e->queue_lock);
+	if (e->nr_read && time_before(now, e->gather_until))
+		queue_delayed_work(e->wq, &e->gathered, e->gather_until - now);
+	spin_unlock_irq(&e->queue_lock);
+	engine_wake(e);
+}
+
 /* -------------------------------------------------------------------- worker */
 
 /* The worker is woken after a job was put on a list, so it may look without the lock. */
@@ -826,6 +874,11 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 	if (job) {
 		list_del(&job->node);
 		e->nr_read -= job->patient;
+		/* One that is read once more has been counted before. */
+		if (e->rotates && job->patient && !job->going) {
+			job->going = true;
+			e->nr_going++;
+		}
 	}
 	spin_unlock_irq(&e->queue_lock);
 	return job;
@@ -885,6 +938,8 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 		list_del(&job->node);
 		job->queued = false;
 		e->nr_reading += job->patient;
+		if (job->patient && e->nr_expected)
+			e->nr_expected--;
 	}
 	spin_unlock_irq(&e->queue_lock);
 	return job;
@@ -906,12 +961,22 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 	spin_unlock_irq(&e->queue_lock);
 }
 
+/* @job lacks pages. Gathered jobs hold some: if no other is being read they wait no more. */
+static void hurry_gathered(struct cow_engine *e, const struct cow_job *job)
+{
+	spin_lock_irq(&e->queue_lock);
+	if (e->nr_reading == job->patient)
+		e->gather_until = jiffies;
+	spin_unlock_irq(&e->queue_lock);
+}
+
 static void read_waiting(struct cow_engine *e)
 {
 	struct cow_job *job;
 
 	while ((job = pop_waiting(e))) {
 		if (!job_take_pages(e, job)) {
+			hurry_gathered(e, job);
 			put_back(e, job);
 			break;
 		}
@@ -1012,6 +1077,33 @@ void cow_engine_resume(struct cow_engine *e, struct list_head *jobs)
 	list_splice_tail_init(jobs, &e->read);
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
+}
+
+void cow_engine_going(struct cow_engine *e)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&e->queue_lock, flags);
+	e->nr_going++;
+	spin_unlock_irqrestore(&e->queue_lock, flags);
+}
+
+void cow_engine_gone(struct cow_engine *e, bool ended)
+{
+	unsigned long flags;
+	bool wake;
+
+	spin_lock_irqsave(&e->queue_lock, flags);
+	e->nr_going--;
+	if (ended) {
+		e->nr_expected = nr_expected(e) + 1;
+		e->expected_until = jiffies + COMES_BACK;
+		mod_delayed_work(e->wq, &e->gathered, COMES_BACK);
+	}
+	wake = e->nr_read && are_gathered(e);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
+	if (wake)
+		engine_wake(e);
 }
 
 void cow_engine_drop(struct cow_engine *e, struct cow_job *job)
@@ -1142,6 +1234,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 	INIT_WORK(&e->work, engine_work);
 	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
 	INIT_DELAYED_WORK(&e->wake_later, engine_wake_later);
+	INIT_DELAYED_WORK(&e->gathered, engine_gathered);
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->later);
@@ -1165,6 +1258,7 @@ void cow_engine_destroy(struct cow_engine *e)
 	synchronize_rcu();
 	cancel_delayed_work_sync(&e->unpause);
 	cancel_delayed_work_sync(&e->wake_later);
+	cancel_delayed_work_sync(&e->gathered);
 	destroy_workqueue(e->wq);
 	pages_join(&e->free, &e->given);
 	WARN_ON(e->free.nr != e->nr_pages);

@@ -171,6 +171,7 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 
 	cb->snap = NULL;
 	cb->gated = false;
+	cb->going = false;
 	cb->tracked = false;
 	cb->check = false;
 	cb->via_merge = false;

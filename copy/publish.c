@@ -168,6 +168,32 @@ static void end_carrier(struct cow_bio *carrier, blk_status_t status)
 	bio_endio(carrier->bio);
 }
 
+/*
+ * What was parked decides again. If its copy was gathered, @going, the next copies wait for it.
+ * After an error the writes of the snapshot of epoch @refused end; those of another one have not
+ * been tried yet.
+ */
+static void let_go(struct cow_origin *o, struct list_head *parked, bool exact, bool going,
+		   u32 refused)
+{
+	struct cow_bio *cb, *next;
+
+	list_for_each_entry_safe(cb, next, parked, node) {
+		list_del_init(&cb->node);
+		cb->exact |= exact;
+		if (refused && cb->snap && cb->snap->epoch == refused) {
+			cow_bio_finish(cb, BLK_STS_IOERR);
+			continue;
+		}
+		if (going)
+			cow_engine_going(o->engine);
+		cb->going = going;
+		cow_bio_decide_again(cb);
+	}
+	if (going)
+		cow_engine_gone(o->engine, false);
+}
+
 /* Take a pending out and let go what waits for it. Engine's worker. */
 void cow_pending_release(struct cow_pending *p)
 {
@@ -175,10 +201,9 @@ void cow_pending_release(struct cow_pending *p)
 	struct cow_origin *o = store->origin;
 	struct cow_bio *carrier = p->carrier;
 	blk_status_t status = p->status;
-	bool refuse = status && cow_kind_is_private(p->kind);
+	u32 refused = status && cow_kind_is_private(p->kind) ? p->epoch : 0;
 	bool exact = p->unread;
-	u32 epoch = p->epoch;
-	struct cow_bio *cb, *next;
+	bool going = p->job.going;
 	LIST_HEAD(parked);
 
 	trace_cowsnap_release(store->bdev->bd_dev, p->first, cow_pending_nr(p), p->epoch,
@@ -206,15 +231,7 @@ void cow_pending_release(struct cow_pending *p)
 
 	if (carrier)
 		end_carrier(carrier, status);
-	list_for_each_entry_safe(cb, next, &parked, node) {
-		list_del_init(&cb->node);
-		cb->exact |= exact;
-		/* Another snapshot's write has not been tried yet. */
-		if (refuse && cb->snap && cb->snap->epoch == epoch)
-			cow_bio_finish(cb, BLK_STS_IOERR);
-		else
-			cow_bio_decide_again(cb);
-	}
+	let_go(o, &parked, exact, going, refused);
 }
 
 /* ----------------------------------------------------------------- in between */

@@ -58,6 +58,7 @@ struct cow_job {
 	bool speculative;		/* no bio waits for it yet; queue_lock once queued */
 	bool queued;			/* waits for pages; engine->queue_lock */
 	bool patient;			/* may wait for others to be written with */
+	bool going;			/* gathered, and counted: see cow_engine_going() */
 	bool keep;			/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */
@@ -111,6 +112,14 @@ void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs);
 
 /* A bio waits for a job that was speculative, queued or not. Any context. */
 void cow_engine_need(struct cow_engine *engine, struct cow_job *job);
+
+/*
+ * A bio goes on that waited for a job that was gathered with others: the next ones wait for it
+ * as well, until cow_engine_gone(). If it has @ended they wait a moment for another one from the
+ * same writer. That is called for the job itself too, once all its bios are counted. Any context.
+ */
+void cow_engine_going(struct cow_engine *engine);
+void cow_engine_gone(struct cow_engine *engine, bool ended);
 
 /* The pages that @job has kept are not needed any more. Any context. */
 void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);

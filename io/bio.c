@@ -86,6 +86,7 @@ static struct cow_bio *become_whole(struct cow_bio *cb)
 		cb->snap = NULL;
 		cb->via_merge = false;
 		cb->gated = false;
+		cb->going = false;
 	}
 	return cb->rest;
 }
@@ -112,6 +113,7 @@ static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int bytes)
 	front->bio->bi_iter.bi_size = bytes;
 	bio_advance(rest->bio, bytes);
 	rest->gated = false;
+	rest->going = false;
 	return front;
 }
 
@@ -186,6 +188,7 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 {
 	struct cow_bio *part;
 
+	cow_bio_gone(cb, true);
 	if (cb->tracked)
 		cow_untrack_read(cb);
 	if (cb->check && !*status) {

@@ -8,6 +8,7 @@
 #include <linux/workqueue.h>
 
 #include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
 #include "origin/origin.h"
 #include "trace/cowsnap.h"
 
@@ -46,6 +47,7 @@ struct cow_bio {
 	bool full_is_end;		/* as dm-snapshot: no room makes the snapshot invalid */
 	bool in_map;			/* dm may still cut it */
 	bool gated;			/* counted in origin->gate */
+	bool going;			/* counted by the engine: cow_engine_going() */
 	bool tracked;
 	bool check;			/* verify when it comes back */
 	bool merging;			/* the merge's own write */
@@ -62,10 +64,20 @@ static inline int cow_bio_finish(struct cow_bio *cb, blk_status_t status)
 	return DM_MAPIO_SUBMITTED;
 }
 
+/* No copy waits for @cb any more. */
+static inline void cow_bio_gone(struct cow_bio *cb, bool ended)
+{
+	if (cb->going) {
+		cb->going = false;
+		cow_engine_gone(cb->origin->engine, ended);
+	}
+}
+
 /* @cb waits on @list, for @wait. The lock of the list is held. */
 static inline void cow_bio_park(struct cow_bio *cb, struct list_head *list,
 				enum cow_wait wait)
 {
+	cow_bio_gone(cb, false);
 	list_add_tail(&cb->node, list);
 	trace_cowsnap_park(cb->origin->bdev->bd_dev, cb->bio, cb->bio->bi_iter.bi_sector,
 			   bio_sectors(cb->bio), wait);

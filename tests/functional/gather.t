@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Copies that wait for each other, to be written together, do not wait for reads of another
-# device that is slow.
+# device that is slow. For writes of home that do not end they wait no longer than half a second.
 
 . "$(dirname "$0")/common.sh"
 
 need_target delay
 MIB=1048576
 exact_copies
-plan 6
+plan 9
 
 reads_are_delayed()
 {
@@ -53,3 +53,22 @@ is "$(cat "$TEST_TMP"/read.* | tr -d A | wc -c)" 0 "what they have read is right
 dmremove s
 dmremove o
 dmremove cow
+
+# A disk that rotates, where copies wait for the writes before them to have gone home.
+echo 1 >"$(sysfs "$base")/queue/rotational"
+store=$(mkloop 24M)
+dmcreate home "$(linear_table "$base")"
+origin_up o /dev/mapper/home
+snap_up s /dev/mapper/home "$store" P 8
+swap_table home "$(delay_table "$base" 0 120000)"
+put_letter /dev/mapper/o F $MIB 4096 &
+writers=("$!")
+ok "a write to a disk that rotates is on its way home" wait_for 60 writes_are_delayed home 1
+put_letter /dev/mapper/o G $((5 * MIB)) 4096 &
+writers+=("$!")
+ok "the copy for the next one does not wait until it has ended" wait_for 60 writes_are_delayed home 2
+swap_table home "$(linear_table "$base")"
+ok "both end" all_end_well "${writers[@]}"
+dmremove s
+dmremove o
+dmremove home
