@@ -62,7 +62,10 @@ static_assert(sizeof(struct cow_entry) == 12);
 static_assert(BITS_PER_LONG == 64, "chunk numbers need a 64-bit kernel");
 
 struct cow_leaf {
-	struct rcu_head rcu;
+	union {
+		struct rcu_head rcu;
+		struct cow_leaf *next;	/* until it comes into the tree: the one before it */
+	};
 	u64 first, last;	/* chunks this leaf answers for, both inclusive */
 	u32 nr;
 	u32 class;		/* leaf_cache[] it came from, or LEAF_CLASSES */
@@ -708,17 +711,16 @@ static u32 entry_can_grow(const struct cow_leaf *leaf, u32 index,
 
 /*
  * Write the entries of @leaf to @fresh, with @added new ones at @at that hold @ext but for
- * its first @grow chunks, which the entry before takes in. @fresh may be @leaf.
+ * its first @grow chunks, which the entry before takes in.
  */
 static void put_into_gap(struct cow_leaf *fresh, const struct cow_leaf *leaf, u32 at,
 			 u32 added, u32 grow, struct cow_extent ext)
 {
 	struct cow_extent part;
 
-	memmove(fresh->entry + at + added, leaf->entry + at,
-		(leaf->nr - at) * sizeof(*leaf->entry));
-	if (fresh != leaf)
-		memcpy(fresh->entry, leaf->entry, at * sizeof(*leaf->entry));
+	memcpy(fresh->entry, leaf->entry, at * sizeof(*leaf->entry));
+	memcpy(fresh->entry + at + added, leaf->entry + at,
+	       (leaf->nr - at) * sizeof(*leaf->entry));
 	if (grow) {
 		entry_unpack(&fresh->entry[at - 1], fresh->first, &part);
 		part.nr += grow;
@@ -733,12 +735,6 @@ static void put_into_gap(struct cow_leaf *fresh, const struct cow_leaf *leaf, u3
 	}
 }
 
-/* Without readers a leaf may be changed in place, if its memory has room. */
-static bool leaf_may_grow(const struct cow_map *map, const struct cow_leaf *leaf, u32 nr)
-{
-	return map->alone && struct_size(leaf, entry, nr) <= leaf_bytes(leaf);
-}
-
 /*
  * The common case: a run where none was, that leaves the rest of the leaf alone.
  * -EAGAIN if that is not the case, or the leaf is full.
@@ -749,7 +745,7 @@ static int insert_into_gap(struct cow_map *map, struct cow_leaf *leaf,
 	struct cow_leaf *fresh;
 	struct cow_group gap;
 	u32 grow, added;
-	int r = 0;
+	int r;
 
 	if (leaf_find_group(leaf, ext->chunk, &gap) || gap.nr < ext->nr)
 		return -EAGAIN;
@@ -757,19 +753,13 @@ static int insert_into_gap(struct cow_map *map, struct cow_leaf *leaf,
 	added = DIV_ROUND_UP(ext->nr - grow, ENTRY_RUN);
 	if (leaf->nr + added > LEAF_MAX_ENTRIES)
 		return -EAGAIN;
-	if (leaf_may_grow(map, leaf, leaf->nr + added)) {
-		put_into_gap(leaf, leaf, gap.begin, added, grow, *ext);
-		leaf->nr += added;
-		map->nr_entries += added;
-	} else {
-		fresh = leaf_alloc(leaf->nr + added);
-		if (!fresh)
-			return -ENOMEM;
-		fresh->first = leaf->first;
-		fresh->last = leaf->last;
-		put_into_gap(fresh, leaf, gap.begin, added, grow, *ext);
-		r = replace_leaf(map, leaf, fresh);
-	}
+	fresh = leaf_alloc(leaf->nr + added);
+	if (!fresh)
+		return -ENOMEM;
+	fresh->first = leaf->first;
+	fresh->last = leaf->last;
+	put_into_gap(fresh, leaf, gap.begin, added, grow, *ext);
+	r = replace_leaf(map, leaf, fresh);
 	if (!r)
 		map->nr_chunks += ext->nr;
 	return r;
@@ -797,6 +787,357 @@ int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over)
 			extent_advance(ext, part.nr);
 	}
 	mutex_unlock(&map->writer_lock);
+	return r;
+}
+
+/* -------------------------------------------------------------------- many at once */
+
+/* Entries in a leaf that is built of many runs: there is room for some that come later. */
+#define LEAF_FILL	66U
+
+/* Room for versions of one chunk, at first. */
+#define BUILD_VERSIONS	32U
+
+/* Leaves are built of runs and of what a leaf has, both in order. */
+struct cow_build {
+	const struct cow_run *run, *end;	/* runs to come */
+	const struct cow_leaf *old;
+	u32 old_at;				/* entry of @old to come */
+	u64 at;					/* where the open versions begin */
+	struct cow_extent *open;		/* versions of chunk @at, in order */
+	u32 nr_open, max_open;
+	u64 first;				/* chunk of the leaf that is being built */
+	struct cow_entry *entry;		/* its entries; there is room for @max_open more */
+	u32 nr;
+	struct cow_leaf *built;			/* leaves, the last one first */
+	u64 nr_chunks;				/* in all of these */
+};
+
+static u64 run_chunk(const struct cow_run *run)
+{
+	return run->word[0] >> 20;
+}
+
+static u64 run_length(const struct cow_run *run)
+{
+	return (run->word[1] & (COW_RUN_MAX - 1)) + 1;
+}
+
+static void run_unpack(const struct cow_run *run, struct cow_extent *ext)
+{
+	bool zero = run->word[1] & COW_RUN_ZERO;
+
+	ext->chunk = run_chunk(run);
+	ext->nr = run_length(run);
+	ext->place = run->word[1] >> 19 & (COW_CHUNKS_MAX - 1);
+	ext->epoch = (u32)(run->word[0] & GENMASK_ULL(19, 0)) << 8 | (u32)(run->word[1] >> 56);
+	if (run->word[1] & COW_RUN_COPIED)
+		ext->kind = zero ? COW_ZERO : COW_COPIED;
+	else
+		ext->kind = zero ? COW_PRIVATE_ZERO : COW_PRIVATE;
+}
+
+/* Room for @max_open versions. */
+static int build_reserve(struct cow_build *b, u32 max_open)
+{
+	struct cow_entry *entry = kvmalloc_array(LEAF_FILL + max_open, sizeof(*entry), GFP_NOIO);
+	struct cow_extent *open = kvmalloc_array(max_open, sizeof(*open), GFP_NOIO);
+
+	if (!entry || !open) {
+		kvfree(entry);
+		kvfree(open);
+		return -ENOMEM;
+	}
+	if (b->max_open) {
+		memcpy(entry, b->entry, b->nr * sizeof(*entry));
+		memcpy(open, b->open, b->nr_open * sizeof(*open));
+	}
+	kvfree(b->entry);
+	kvfree(b->open);
+	b->entry = entry;
+	b->open = open;
+	b->max_open = max_open;
+	return 0;
+}
+
+/* The leaf that is being built is complete: it answers for chunks up to @last. */
+static int build_leaf(struct cow_build *b, u64 last)
+{
+	struct cow_leaf *leaf = leaf_alloc(b->nr);
+
+	if (!leaf)
+		return -ENOMEM;
+	leaf->first = b->first;
+	leaf->last = last;
+	memcpy(leaf->entry, b->entry, b->nr * sizeof(*leaf->entry));
+	leaf->next = b->built;
+	b->built = leaf;
+	b->first = last + 1;
+	b->nr = 0;
+	cond_resched();
+	return 0;
+}
+
+static void build_entry(struct cow_build *b, const struct cow_extent *ext)
+{
+	entry_pack(&b->entry[b->nr++], b->first, ext);
+	b->nr_chunks += ext->nr;
+}
+
+/* Is the next run one that nothing else meets, of a length that fits an entry? */
+static bool run_is_alone(const struct cow_build *b, u64 last)
+{
+	u64 end;
+
+	if (b->nr_open || b->run == b->end || b->old_at < b->old->nr)
+		return false;
+	end = run_chunk(b->run) + run_length(b->run);
+	return run_length(b->run) <= ENTRY_RUN && end <= last + 1 &&
+	       (b->run + 1 == b->end || run_chunk(b->run + 1) >= end);
+}
+
+/* The common case: runs that are alone. */
+static int build_alone(struct cow_build *b, u64 last)
+{
+	struct cow_extent ext;
+	int r = 0;
+
+	while (!r && run_is_alone(b, last)) {
+		if (b->nr >= LEAF_FILL)
+			r = build_leaf(b, run_chunk(b->run) - 1);
+		if (r)
+			break;
+		run_unpack(b->run++, &ext);
+		build_entry(b, &ext);
+	}
+	return r;
+}
+
+static bool opened_before(const struct cow_extent *a, const struct cow_extent *b)
+{
+	return version_before(a, b) || (same_version(a, b) && a->place < b->place);
+}
+
+/* @ext begins at @b->at. */
+static int open_version(struct cow_build *b, const struct cow_extent *ext)
+{
+	u32 i = b->nr_open;
+	int r = i == b->max_open ? build_reserve(b, 2 * i) : 0;
+
+	if (r)
+		return r;
+	for (; i && !opened_before(&b->open[i - 1], ext); i--)
+		b->open[i] = b->open[i - 1];
+	b->open[i] = *ext;
+	b->nr_open++;
+	return 0;
+}
+
+static u64 next_old(const struct cow_build *b)
+{
+	if (b->old_at == b->old->nr)
+		return U64_MAX;
+	return b->old->first + entry_start(&b->old->entry[b->old_at]);
+}
+
+static u64 next_run(const struct cow_build *b)
+{
+	return b->run == b->end ? U64_MAX : run_chunk(b->run);
+}
+
+/* All that begins at @b->at, which is where open versions go on, if there are any. */
+static int open_versions(struct cow_build *b)
+{
+	struct cow_extent ext;
+	int r = 0;
+
+	if (!b->nr_open)
+		b->at = min(next_old(b), next_run(b));
+	while (!r && next_old(b) == b->at) {
+		entry_unpack(&b->old->entry[b->old_at], b->old->first, &ext);
+		r = open_version(b, &ext);
+		b->old_at += !r;
+	}
+	while (!r && next_run(b) == b->at) {
+		run_unpack(b->run, &ext);
+		r = open_version(b, &ext);
+		b->run += !r;
+	}
+	return r;
+}
+
+/* The group at @b->at reaches to where one of its versions ends or another begins. */
+static u64 group_end(const struct cow_build *b, u64 last)
+{
+	u64 end = min3(last + 1, next_old(b), next_run(b));
+	u32 i;
+
+	end = min(end, b->at + ENTRY_RUN);
+	for (i = 0; i < b->nr_open; i++)
+		end = min(end, b->open[i].chunk + b->open[i].nr);
+	return end;
+}
+
+/* The open versions, up to where they are the same. All of them stand in one leaf. */
+static int build_group(struct cow_build *b, u64 last)
+{
+	u64 end = group_end(b, last);
+	struct cow_extent part;
+	u32 i, left = 0;
+	int r = 0;
+
+	if (b->nr && b->nr + b->nr_open > LEAF_FILL)
+		r = build_leaf(b, b->at - 1);
+	if (r)
+		return r;
+	for (i = 0; i < b->nr_open; i++) {
+		/* Of the same version twice, as damage can leave it, the later place counts. */
+		if (i + 1 < b->nr_open && same_version(&b->open[i], &b->open[i + 1]))
+			continue;
+		part = b->open[i];
+		part.nr = end - b->at;
+		build_entry(b, &part);
+	}
+	for (i = 0; i < b->nr_open; i++) {
+		extent_advance(&b->open[i], end - b->at);
+		if (b->open[i].nr)
+			b->open[left++] = b->open[i];
+	}
+	b->nr_open = left;
+	b->at = end;
+	return 0;
+}
+
+/* All that begins up to @last. */
+static int build_up_to(struct cow_build *b, u64 last)
+{
+	int r = 0;
+
+	while (!r) {
+		r = build_alone(b, last);
+		if (!r && (b->nr_open ? b->at : min(next_old(b), next_run(b))) > last)
+			return build_leaf(b, last);
+		if (!r)
+			r = open_versions(b);
+		if (!r)
+			r = build_group(b, last);
+	}
+	return r;
+}
+
+static u64 leaf_chunks(const struct cow_leaf *leaf)
+{
+	u64 nr = 0;
+	u32 i;
+
+	for (i = 0; i < leaf->nr; i++)
+		nr += entry_len(&leaf->entry[i]);
+	return nr;
+}
+
+/* Nobody reads @leaf: it answers for chunks up to @last from now on. */
+static void cut_leaf(struct cow_leaf *leaf, u64 last)
+{
+	struct cow_extent ext;
+	u32 i;
+
+	for (i = 0; i < leaf->nr; i++) {
+		entry_unpack(&leaf->entry[i], leaf->first, &ext);
+		if (ext.chunk > last)
+			break;
+		ext.nr = min(ext.nr, last - ext.chunk + 1);
+		entry_pack(&leaf->entry[i], leaf->first, &ext);
+	}
+	leaf->nr = i;
+	leaf->last = last;
+}
+
+/*
+ * The leaves that have been built take the place of @old, from the last one on: the tree takes
+ * ranges in the right part of one that there is. Without memory the rest stays as it was.
+ */
+static int publish_built(struct cow_map *map, struct cow_build *b, struct cow_leaf *old)
+{
+	struct cow_leaf *leaf;
+	int r = 0;
+
+	map->nr_chunks += b->nr_chunks - leaf_chunks(old);
+	map->nr_entries -= old->nr;
+	map->nr_bytes -= leaf_bytes(old);
+	while ((leaf = b->built)) {
+		r = store_leaf(map, leaf->first, leaf->last, leaf);
+		if (r)
+			break;
+		account_leaf(map, leaf);
+		b->built = leaf->next;
+	}
+	if (!r) {
+		leaf_free(old);
+		return 0;
+	}
+	cut_leaf(old, leaf->last);
+	account_leaf(map, old);
+	map->nr_chunks += leaf_chunks(old);
+	for (; leaf; leaf = leaf->next)
+		map->nr_chunks -= leaf_chunks(leaf);
+	return r;
+}
+
+/* Leaves that did not come into the tree. */
+static void discard_built(struct cow_build *b)
+{
+	struct cow_leaf *leaf;
+
+	while ((leaf = b->built)) {
+		b->built = leaf->next;
+		leaf_free(leaf);
+	}
+}
+
+/* The leaf of the span around @chunk, where there is none: an empty one. */
+static struct cow_leaf *empty_leaf(struct cow_map *map, u64 chunk)
+{
+	struct cow_leaf *leaf = leaf_alloc(0);
+
+	if (!leaf)
+		return NULL;
+	leaf->first = chunk & ~(LEAF_SPAN - 1);
+	leaf->last = leaf->first + LEAF_SPAN - 1;
+	return replace_leaf(map, NULL, leaf) ? NULL : leaf;
+}
+
+/* The leaf around @chunk is built anew, with what runs add to it. */
+static int build_over(struct cow_map *map, struct cow_build *b, u64 chunk)
+{
+	struct cow_leaf *old = mtree_load(&map->leaves, chunk) ?: empty_leaf(map, chunk);
+	int r;
+
+	if (!old)
+		return -ENOMEM;
+	b->old = old;
+	b->old_at = 0;
+	b->first = old->first;
+	b->nr = 0;
+	b->nr_chunks = 0;
+	r = build_up_to(b, old->last) ?: publish_built(map, b, old);
+	discard_built(b);
+	return r;
+}
+
+int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t nr)
+{
+	struct cow_build b = { .run = run, .end = run + nr };
+	int r = build_reserve(&b, BUILD_VERSIONS);
+
+	mutex_lock(&map->writer_lock);
+	/* Without readers the tree changes its nodes in place. */
+	mt_clear_in_rcu(&map->leaves);
+	while (!r && (b.nr_open || b.run < b.end))
+		r = build_over(map, &b, b.nr_open ? b.at : run_chunk(b.run));
+	mt_set_in_rcu(&map->leaves);
+	mutex_unlock(&map->writer_lock);
+	kvfree(b.open);
+	kvfree(b.entry);
 	return r;
 }
 
@@ -886,13 +1227,27 @@ static u64 after_leaf(struct cow_map *map, const struct cow_leaf *leaf)
 	return leaf_from(map, next) ? next : 0;
 }
 
+/* Is entry @i a copied version, and the only version of its run? */
+static bool entry_is_sole_copy(const struct cow_leaf *leaf, u32 i)
+{
+	u32 start = entry_start(&leaf->entry[i]);
+
+	return !cow_kind_is_private(entry_kind(&leaf->entry[i])) &&
+	       (!i || entry_start(&leaf->entry[i - 1]) != start) &&
+	       (i + 1 == leaf->nr || entry_start(&leaf->entry[i + 1]) != start);
+}
+
 static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_live *live,
 			  u32 up_to)
 {
+	u32 epoch = entry_epoch(&leaf->entry[i]);
 	struct cow_group group;
 	u32 one;
 
-	if (entry_epoch(&leaf->entry[i]) > up_to)
+	if (epoch > up_to)
+		return false;
+	/* The oldest sees it then. */
+	if (live && live->nr && epoch >= live->epoch[0] && entry_is_sole_copy(leaf, i))
 		return false;
 	entry_group(leaf, i, &group);
 	return !entry_users(leaf, &group, i, live, &one);

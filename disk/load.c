@@ -2,10 +2,10 @@
 /*
  * dm-cowsnap: opening a store
  *
- * Tables are read one after the other in large reads, every slot goes into the map, and
- * versions that no live snapshot needs are taken out of it again. Nothing on the disk is
- * believed without its checksum, and no number without its bounds. A block with a wrong
- * number counts as damaged, like one that cannot be read.
+ * Tables are read one after the other in large reads, every slot goes into the map, with many
+ * others and in order (disk/intake.c), and versions that no live snapshot needs are taken out of
+ * it again. Nothing on the disk is believed without its checksum, and no number without its
+ * bounds. A block with a wrong number counts as damaged, like one that cannot be read.
  *
  * A copied slot that is fresh, in a block of a commit later than D, is in doubt (see the
  * format). D is known when all blocks have been read, so the slots in doubt are collected
@@ -39,6 +39,7 @@
 #include "disk/blocks.h"
 #include "disk/commit.h"
 #include "disk/direct.h"
+#include "disk/intake.h"
 #include "disk/io.h"
 #include "disk/load.h"
 #include "disk/mend.h"
@@ -82,7 +83,8 @@ struct cow_loader {
 	u64 epoch;			/* largest of any slot */
 	u32 damaged;			/* blocks */
 	u32 damage_mark;		/* which */
-	struct cow_extent run;		/* what has not gone into the map yet */
+	u64 origin_chunks;
+	struct cow_intake intake;	/* what has not gone into the map yet */
 	struct cow_suspect *suspects;	/* by place */
 	size_t nr_suspects, max_suspects;
 	size_t nr_judged;
@@ -95,33 +97,12 @@ struct cow_loader {
 	u8 *buffer;			/* tables, or a chunk */
 };
 
-/* ------------------------------------------------------------------- into the map */
-
-/* Without memory the rest of the run stays, to be tried again. */
-static int flush_run(struct cow_loader *l)
+static int take_in(struct cow_loader *l, const struct cow_extent *ext)
 {
-	int r = l->run.nr ? cow_map_insert(&l->store->map, &l->run, 0) : 0;
+	struct cow_run run;
 
-	if (!r)
-		l->run.nr = 0;
-	return r;
-}
-
-static int add_extent(struct cow_loader *l, const struct cow_extent *ext)
-{
-	struct cow_extent *run = &l->run;
-	int r;
-
-	if (run->nr && run->nr < COW_RUN_CHUNKS && run->kind == ext->kind &&
-	    run->epoch == ext->epoch && run->chunk + run->nr == ext->chunk &&
-	    run->place + run->nr == ext->place) {
-		run->nr++;
-		return 0;
-	}
-	r = flush_run(l);
-	if (!r)
-		*run = *ext;
-	return r;
+	cow_run_pack(&run, ext);
+	return cow_intake_add(&l->intake, &run);
 }
 
 /* ---------------------------------------------------------------- slots in doubt */
@@ -134,7 +115,7 @@ static int believe_durable(struct cow_loader *l)
 
 	for (i = 0; i < l->nr_suspects; i++) {
 		if (!r && l->suspects[i].sequence <= l->durable) {
-			r = add_extent(l, &l->suspects[i].ext);
+			r = take_in(l, &l->suspects[i].ext);
 			if (!r)
 				continue;
 		}
@@ -202,9 +183,6 @@ static void slot_parse(const struct cowsnap_slot *slot, struct cow_raw_slot *raw
 static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *raw,
 			     u64 place)
 {
-	u64 chunks = (l->store->origin_sectors + l->store->chunk_sectors - 1) >>
-		     l->store->chunk_shift;
-
 	if (raw->kind == COWSNAP_SLOT_FREE)
 		return true;
 	if (place >= l->store->space.nr_chunks || raw->kind >= COWSNAP_SLOT_KINDS)
@@ -216,7 +194,7 @@ static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *ra
 		return raw->chunk * cowsnap_block_records(l->geometry) *
 			       l->geometry->chunk_blocks <
 		       COWSNAP_MAX_SNAPSHOTS - COWSNAP_SUPER_RECORDS;
-	return raw->epoch && raw->epoch <= COW_EPOCH_MAX && raw->chunk < chunks;
+	return raw->epoch && raw->epoch <= COW_EPOCH_MAX && raw->chunk < l->origin_chunks;
 }
 
 /* Commits are counted from 1, so a number this large cannot be. */
@@ -267,14 +245,10 @@ static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 
 {
 	struct cow_raw_slot raw;
 	struct cow_extent ext;
-	int r;
 
 	slot_parse(slot, &raw);
 	if (raw.kind == COWSNAP_SLOT_FREE)
 		return 0;
-	r = cow_space_take(&l->store->space, place);
-	if (r)
-		return r;
 	if (raw.kind == COWSNAP_SLOT_RECORDS)
 		return xa_err(xa_store(&l->store->record_chunks, raw.chunk,
 				       xa_mk_value(place + 1), GFP_KERNEL));
@@ -287,25 +261,37 @@ static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 
 	ext.epoch = raw.epoch;
 	ext.kind = slot_kinds[raw.kind];
 	if (!raw.fresh || ext.kind != COW_COPIED || sequence <= l->durable)
-		return add_extent(l, &ext);
+		return take_in(l, &ext);
 	return add_suspect(l, &ext, sequence, cowsnap_slot_crc(slot));
+}
+
+/* The chunks of the store that the slots of a block say hold something. */
+static int take_room(struct cow_loader *l, const struct cowsnap_slot *slots, u32 nr, u64 place)
+{
+	u32 from, to;
+	int r = 0;
+
+	for (from = 0; from < nr && !r; from = to + 1) {
+		for (to = from; to < nr; to++)
+			if (cowsnap_slot_kind(&slots[to]) == COWSNAP_SLOT_FREE)
+				break;
+		r = cow_space_take(&l->store->space, place + from, to - from);
+	}
+	return r;
 }
 
 /* It is unknown which chunks a lost block described, so its own stay taken. */
 static int block_is_lost(struct cow_loader *l, u64 number, u64 place, u32 nr,
 			 sector_t sector, const char *why)
 {
-	u32 i;
-	int r = 0;
+	u64 end = min_t(u64, place + nr, l->store->space.nr_chunks);
 
 	DMERR_LIMIT("store %pg: the table at sector %llu %s: snapshots have lost chunks",
 		    l->store->bdev, (u64)sector, why);
 	l->damaged++;
 	l->damage_mark = cowsnap_damage_mark(l->damage_mark, number);
 	cow_meta_note_used(l->meta, number);
-	for (i = 0; i < nr && !r && place + i < l->store->space.nr_chunks; i++)
-		r = cow_space_take(&l->store->space, place + i);
-	return r;
+	return place < end ? cow_space_take(&l->store->space, place, end - place) : 0;
 }
 
 static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u32 block,
@@ -318,7 +304,7 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	const struct cowsnap_block_header *header = data + cowsnap_area_offset(number);
 	const struct cowsnap_slot *slots = (const struct cowsnap_slot *)(header + 1);
 	u64 sequence;
-	int r = 0;
+	int r;
 
 	if (!nr)
 		return 0;
@@ -334,6 +320,7 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	sequence = le64_to_cpu(header->sequence);
 	l->durable = max_t(u64, l->durable, le64_to_cpu(header->durable));
 	l->last = max(l->last, sequence);
+	r = take_room(l, slots, nr, place);
 	for (i = 0; i < nr && !r; i++)
 		r = load_slot(l, &slots[i], place + i, sequence);
 	return r;
@@ -452,7 +439,7 @@ static int judge_one(struct cow_loader *l, const struct cow_suspect *s)
 		l->suspects[l->nr_dropped++] = *s;
 		return 0;
 	}
-	r = add_extent(l, &s->ext);
+	r = take_in(l, &s->ext);
 	if (!r && verdict == COW_DAMAGED)
 		l->nr_bad++;
 	return r;
@@ -475,7 +462,7 @@ static int judge_suspects(struct cow_loader *l)
 			l->nr_judged++;
 		cond_resched();
 	}
-	return r ?: flush_run(l);
+	return r ?: cow_intake_flush(&l->intake);
 }
 
 /* The first write since the store was opened. */
@@ -567,6 +554,7 @@ static int settle(struct cow_loader *l)
 static void loader_free(struct cow_loader *l)
 {
 	xa_destroy(&l->lost_records);
+	cow_intake_exit(&l->intake);
 	kvfree(l->suspects);
 	kvfree(l->pieces);
 	kvfree(l->buffer);
@@ -803,7 +791,7 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	int r = load_tables(l);
 
 	if (!r)
-		r = flush_run(l);
+		r = cow_intake_flush(&l->intake);
 	if (r) {
 		cow_fail(error, "Store %pg cannot be read (error %d)", store->bdev, r);
 		return r;
@@ -838,10 +826,13 @@ static struct cow_loader *loader_alloc(struct cow_store *store)
 	l->store = store;
 	l->meta = store->meta;
 	l->geometry = cow_meta_geometry(store->meta);
+	l->origin_chunks = (store->origin_sectors + store->chunk_sectors - 1) >>
+			   store->chunk_shift;
 	l->buffer = kvmalloc(max_t(size_t, COWSNAP_MAX_TABLE_SECTORS, store->chunk_sectors) <<
 			     SECTOR_SHIFT, GFP_KERNEL);
-	if (l->buffer)
+	if (l->buffer && !cow_intake_init(&l->intake, &store->map))
 		return l;
+	kvfree(l->buffer);
 	kfree(l);
 	return NULL;
 }

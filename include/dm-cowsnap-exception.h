@@ -47,7 +47,7 @@ struct cow_map {
 	u64 nr_entries;			/* packed entries */
 	u64 nr_chunks;			/* exceptions: chunks times versions */
 	u64 nr_bytes;			/* memory of the leaves */
-	bool alone;			/* no readers yet: leaves are changed in place */
+	bool alone;			/* no readers yet: leaves are freed at once */
 };
 
 /* A run of chunks with one version: an exception, or home. */
@@ -58,6 +58,48 @@ struct cow_extent {
 	u32 epoch;		/* newest epoch that the version belongs to */
 	enum cow_kind kind;
 };
+
+/*
+ * An extent of a persistent store in 16 bytes. word[0]: from bit 20 on the chunk; below, the
+ * high bits of the epoch. word[1]: from bit 56 on its low 8 bits; bit 55 copied, not private;
+ * from bit 19 on the place; 18 zeroes; below, the length - 1.
+ */
+struct cow_run {
+	u64 word[2];
+};
+
+#define COW_RUN_COPIED		BIT_ULL(55)
+#define COW_RUN_ZERO		BIT_ULL(18)
+
+/* Longest run in one of these. */
+#define COW_RUN_MAX		BIT_ULL(18)
+
+/* Of word[0]. */
+#define COW_RUN_CHUNK		GENMASK_ULL(63, 20)
+
+static_assert(COWSNAP_WIDE_BITS + 20 == 64, "the chunk of a run");
+static_assert(COWSNAP_CHUNK_BITS == 55 - 19, "its place");
+
+static inline void cow_run_pack(struct cow_run *run, const struct cow_extent *ext)
+{
+	run->word[0] = ext->chunk << 20 | ext->epoch >> 8;
+	run->word[1] = (u64)ext->epoch << 56 | ext->place << 19 | (ext->nr - 1) |
+		       (cow_kind_is_private(ext->kind) ? 0 : COW_RUN_COPIED) |
+		       (cow_kind_has_data(ext->kind) ? 0 : COW_RUN_ZERO);
+}
+
+/* Take the one chunk of @more into @run, if it goes on where @run ends. */
+static inline bool cow_run_extend(struct cow_run *run, const struct cow_run *more)
+{
+	u64 more_chunks = run->word[1] & (COW_RUN_MAX - 1);	/* than one */
+
+	if (more->word[0] != run->word[0] + ((more_chunks + 1) << 20) ||
+	    more->word[1] != run->word[1] - more_chunks + ((more_chunks + 1) << 19) ||
+	    more_chunks + 1 == COW_RUN_MAX)
+		return false;
+	run->word[1]++;
+	return true;
+}
 
 /*
  * The place of a version without one: zeroes in a transient store. (In a persistent store
@@ -121,6 +163,13 @@ void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
  * added already. @ext becomes what is left to add, which the caller tries again.
  */
 int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over);
+
+/*
+ * Add @nr runs, by ascending chunk, while nobody reads the map. Where two have the same version
+ * of a chunk (see above), or one and the map, the one at the higher place counts.
+ * Context: may sleep. 0, or -ENOMEM: some may be added already, and all are to be added again.
+ */
+int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t nr);
 
 /*
  * Take versions that no epoch of @live sees out of the leaf at *@chunk, and call @freed for each

@@ -174,24 +174,41 @@ void cow_space_free(struct cow_space *space, u64 place, u32 nr)
 	}
 }
 
-int cow_space_take(struct cow_space *space, u64 place)
+/* Those of one segment. */
+static int segment_take(struct cow_space *space, const struct cowsnap_segment *seg, u64 index,
+			u32 from, u32 nr)
 {
-	u64 index = space_find(space, place);
-	struct cowsnap_segment seg;
-	struct cow_bits *bits;
+	struct cow_bits *bits = segment_bits(space, index, seg->slots, GFP_KERNEL);
 
-	space_segment(space, index, &seg);
-	if (place < seg.data || place >= space->nr_chunks)
-		return -ERANGE;
-	bits = segment_bits(space, index, seg.slots, GFP_KERNEL);
 	if (!bits)
 		return -ENOMEM;
-	if (__test_and_set_bit(place - seg.data, bits->bit))
+	if (find_next_bit(bits->bit, from + nr, from) < from + nr)
 		return -EEXIST;
-	bits->used++;
-	space->used++;
-	space_touch(space, place);
+	bitmap_set(bits->bit, from, nr);
+	bits->used += nr;
+	space->used += nr;
 	return 0;
+}
+
+int cow_space_take(struct cow_space *space, u64 place, u32 nr)
+{
+	int r = 0;
+
+	while (nr && !r) {
+		u64 index = space_find(space, place);
+		struct cowsnap_segment seg;
+		u32 part;
+
+		space_segment(space, index, &seg);
+		part = min_t(u64, nr, seg.end - place);
+		if (place < seg.data || place + part > space->nr_chunks)
+			return -ERANGE;
+		r = segment_take(space, &seg, index, place - seg.data, part);
+		space_touch(space, place);
+		place += part;
+		nr -= part;
+	}
+	return r;
 }
 
 /* Slots of all segments that lie on the device, and blocks of their tables. */

@@ -38,8 +38,8 @@ u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place);
 /* Give chunks back. origin->state_lock held. */
 void cow_space_free(struct cow_space *space, u64 place, u32 nr);
 
-/* While loading: this chunk holds something. 0, -ERANGE, -EEXIST or -ENOMEM. */
-int cow_space_take(struct cow_space *space, u64 place);
+/* While loading: @nr chunks hold something. 0, -ERANGE, -EEXIST or -ENOMEM. */
+int cow_space_take(struct cow_space *space, u64 place, u32 nr);
 
 /* Chunks that can hold something now, used ones included. */
 u64 cow_space_ready(const struct cow_space *space);

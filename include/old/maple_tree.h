@@ -45,4 +45,8 @@ static inline void mt_clear_in_rcu(struct maple_tree *mt)
 {
 }
 
+static inline void mt_set_in_rcu(struct maple_tree *mt)
+{
+}
+
 #endif
