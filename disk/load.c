@@ -2,9 +2,9 @@
 /*
  * dm-cowsnap: opening a store
  *
- * Tables are read one after the other in large reads, every slot goes into the map, with many
- * others and in order (disk/intake.c), and versions that no live snapshot needs are taken out of
- * it again. Nothing on the disk is believed without its checksum, and no number without its
+ * Tables are read in large reads (disk/scan.c), every slot goes into the map, with many others
+ * and in order (disk/intake.c), and versions that no live snapshot needs are taken out of it
+ * again. Nothing on the disk is believed without its checksum, and no number without its
  * bounds. A block with a wrong number counts as damaged, like one that cannot be read.
  *
  * A copied slot that is fresh, in a block of a commit later than D, is in doubt (see the
@@ -45,6 +45,7 @@
 #include "disk/mend.h"
 #include "disk/meta.h"
 #include "disk/records.h"
+#include "disk/scan.h"
 #include "disk/super.h"
 #include "disk/track.h"
 #include "origin/origin.h"
@@ -94,7 +95,7 @@ struct cow_loader {
 	size_t nr_pieces, max_pieces;
 	struct xarray lost_records;	/* numbers of blocks of records */
 	bool failed;			/* it could not be settled */
-	u8 *buffer;			/* tables, or a chunk */
+	u8 *buffer;			/* a chunk */
 };
 
 static int take_in(struct cow_loader *l, const struct cow_extent *ext)
@@ -326,40 +327,31 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	return r;
 }
 
-static int load_segment(struct cow_loader *l, const struct cowsnap_segment *seg, u32 blocks)
+static int load_blocks(struct cow_loader *l, const struct cow_scanned *part)
 {
 	u32 bytes = l->geometry->block_bytes;
-	u32 at_once = (COWSNAP_MAX_TABLE_SECTORS << SECTOR_SHIFT) / bytes;
-	DECLARE_BITMAP(unreadable, COWSNAP_MAX_TABLE_SECTORS);
-	u32 block, i;
 	int r = 0;
+	u32 i;
 
-	for (block = 0; block < blocks && !r; block += at_once) {
-		u32 nr = min(blocks - block, at_once);
-
-		cow_read_units(l->store->bdev, cowsnap_block_sector(l->geometry, seg, block),
-			       l->buffer, bytes, nr, unreadable);
-		for (i = 0; i < nr && !r; i++)
-			r = load_block(l, seg, block + i, l->buffer + (size_t)i * bytes,
-				       test_bit(i, unreadable));
-		cond_resched();
-	}
+	for (i = 0; i < part->nr && !r; i++)
+		r = load_block(l, part->seg, part->block + i, part->data + (size_t)i * bytes,
+			       test_bit(i, part->unreadable));
 	return r;
 }
 
 static int load_tables(struct cow_loader *l)
 {
-	u32 blocks = l->store->space.blocks;
-	struct cowsnap_segment seg;
-	u64 index;
+	struct cow_scan *scan = cow_scan_begin(l->store);
+	struct cow_scanned part;
 	int r = 0;
 
-	for (index = 0; !r; index++) {
-		cowsnap_get_segment(l->geometry, index, &seg);
-		if (seg.first_block >= blocks)
-			break;
-		r = load_segment(l, &seg, min_t(u64, seg.blocks, blocks - seg.first_block));
+	if (!scan)
+		return -ENOMEM;
+	while (!r && cow_scan_next(scan, &part)) {
+		r = load_blocks(l, &part);
+		cond_resched();
 	}
+	cow_scan_end(scan);
 	return r;
 }
 
@@ -828,8 +820,7 @@ static struct cow_loader *loader_alloc(struct cow_store *store)
 	l->geometry = cow_meta_geometry(store->meta);
 	l->origin_chunks = (store->origin_sectors + store->chunk_sectors - 1) >>
 			   store->chunk_shift;
-	l->buffer = kvmalloc(max_t(size_t, COWSNAP_MAX_TABLE_SECTORS, store->chunk_sectors) <<
-			     SECTOR_SHIFT, GFP_KERNEL);
+	l->buffer = kvmalloc((size_t)store->chunk_sectors << SECTOR_SHIFT, GFP_KERNEL);
 	if (l->buffer && !cow_intake_init(&l->intake, &store->map))
 		return l;
 	kvfree(l->buffer);
