@@ -65,7 +65,8 @@ _forget()
 at_exit _forget
 
 "$tool" create --name src "$(mkloop 8M)" "$(mkloop 32M)" >/dev/null
-"$tool" create --name dst "$(mkloop 8M)" "$(mkloop 128M)" >/dev/null
+base=$(mkloop 8M)
+"$tool" create --name dst "$base" "$(mkloop 128M)" >/dev/null
 fill /dev/mapper/src "$TEST_TMP/now"
 fill /dev/mapper/dst "$TEST_TMP/own"
 "$tool" snapshot dst >/dev/null
@@ -187,6 +188,24 @@ token=$("$tool" receive --token /dev/mapper/dst)
 ok "with the token it goes on" bash -c \
 	"'$tool' send --resume $token src@3 | '$tool' receive --snapshot dst"
 ok "the origin is the newest image" same /dev/mapper/dst "$TEST_TMP/image3"
+
+# ---- longer than the image
+
+# has IMAGE: as far as that goes.
+has()
+{
+	cmp -n "$(stat -c %s "$1")" /dev/mapper/dst "$1"
+}
+
+truncate -s 12M "$(loop_file "$base")"
+losetup -c "$base"
+"$tool" resize dst >/dev/null
+put /dev/mapper/dst - $((9 << 20)) 65536
+ok "what is beyond the image is no change of an origin that has grown" receive_into dst 3 2 --snapshot
+ok "the origin has the image" has "$TEST_TMP/image2"
+put /dev/mapper/dst - 69632 4096
+refused 'it was changed since .*; cowsnap rollback dst@' "one that has grown and was written" \
+	receive_into dst 2 3 --snapshot
 
 # ---- not for it
 

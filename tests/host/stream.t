@@ -381,6 +381,16 @@ cp "$work/t.cowsnap" "$work/c.cowsnap"
 head -c 50000 "$work/inc" | receive "$work/c" 2>/dev/null
 ends 2 "a stream that goes on later than the target has come is refused" take "$work/rest" "$work/c"
 says 'the stream goes on at byte [0-9]+, and only [0-9]+ are here; see cowsnap receive --token' "both places are said"
+# The base has grown meanwhile: what is beyond its old end was in no stream.
+send --resume "$(receive --token "$work/c")" 4 >"$work/rest"
+tool forge from_bytes $(($(stat -c %s "$work/t") + 4096)) <"$work/rest" >"$work/other"
+cp "$work/c" "$work/kept"
+cp "$work/c.cowsnap" "$work/kept.cowsnap"
+ends 2 "nor does one whose base has another length go on" take "$work/other" "$work/c"
+says 'the stream goes on with one of which nothing is here; send it from the start' "that is said"
+ok "nothing is changed" bash -c "cmp '$work/c' '$work/kept' && cmp '$work/c.cowsnap' '$work/kept.cowsnap'"
+ok "the right one goes on" take "$work/rest" "$work/c"
+ok "and gives the image" cmp "$work/c" "$work/image.4"
 # The target of a full stream that was cut, with eight bytes of another content.
 cut_and_changed()
 {
