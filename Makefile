@@ -88,10 +88,11 @@ check-lvm:
 		tests/lvm-type/reboot -r $$root $(if $(CHECK_KVER),-k $(CHECK_KVER)) || exit; \
 	done
 
-# Machines with systemd, whose root and data have snapshots from boot on; with initramfs-tools and
-# dracut. An hour.
+# Machines with systemd, from the installation of the packages to their removal, whose root and data
+# have snapshots from boot on; Debian 12, 13 and sid with their kernels, initramfs-tools and dracut.
+# Hours. T="SUITE WAY" for one of them.
 check-boot:
-	tests/boot/boot $(if $(CHECK_KVER),-k $(CHECK_KVER))
+	tests/boot/boot $(T)
 
 # The Debian packages in clean Debian 12, 13 and sid, with a machine each that is upgraded while it
 # has snapshots.
@@ -163,7 +164,7 @@ help:
 	@echo 'make check-debug  all of it in a kernel with KASAN, lockdep, kmemleak and failing allocations'
 	@echo 'make check-lvm    LVM in full, on 6.1 and 6.12'
 	@echo 'make check-tools  the cowsnap command in full: streams, wrong command lines, interruptions'
-	@echo 'make check-boot   boot machines with systemd from a root volume with snapshots'
+	@echo 'make check-boot   boot Debian 12, 13 and sid from a root volume with snapshots (T=SUITE)'
 	@echo 'make check-packages  the Debian packages in clean Debian 12, 13 and sid (T=SUITE)'
 	@echo 'make check-guides the guides to backups of databases and virtual machines'
 	@echo 'make check-remote disks over NBD and DRBD, and a failover to a second machine'
