@@ -216,18 +216,30 @@ static int go_on_merging(const struct cowsnap_item *o)
 	return 0;
 }
 
+/* go_on_merging() has done what there was to do with one that is merging. */
+static bool has_content(const struct cowsnap_item *s)
+{
+	const char *state = cowsnap_get(s, "state");
+
+	return !strcmp(state, "live") || !strncmp(state, "merg", 4);
+}
+
+/* A snapshot that cannot be had costs nobody the boot. */
 static int obey_rollback(struct cowsnap *c, const struct tab_line *l)
 {
+	const struct cowsnap_item *s;
 	size_t n = strlen(l->name);
 	char snapshot[200];
 
 	if (!sys_kernel_word("cowsnap.rollback", snapshot, sizeof(snapshot)) ||
 	    strncmp(snapshot, l->name, n) || snapshot[n] != '@')
 		return 0;
-	if (cowsnap_find(c, snapshot))
+	s = cowsnap_find(c, snapshot);
+	if (s && has_content(s))
 		return roll_back(snapshot);
-	fprintf(stderr, "cowsnap: %s: there is no such snapshot (any more): remove cowsnap.rollback "
-		"from the kernel's command line\n", snapshot);
+	fprintf(stderr, "cowsnap: %s: %s: remove cowsnap.rollback from the kernel's command line\n",
+		snapshot, s ? "nothing of it is left to go back to" :
+		"there is no such snapshot (any more)");
 	return 0;
 }
 
@@ -334,8 +346,13 @@ static int mark_store(struct start *k, struct tab_note *n, unsigned int *nr)
 					 sizeof(why)))
 		return 0;
 	sys_path(k->store, k->store_path, sizeof(k->store_path));
-	if (room_look(&room, k->store_path) || room.state != ROOM_STORE ||
+	if (room_look(&room, k->store_path) ||
+	    (room.state != ROOM_STORE && room.state != ROOM_BEGUN) ||
 	    (k->l->store_uuid[0] && strcmp(k->l->store_uuid, room.uuid)))
+		return 0;
+	/* One that has never been used has nothing to be told. */
+	n->marked = room.state == ROOM_BEGUN;
+	if (n->marked)
 		return 0;
 	status = blank_give_up(k->store_path, UINT64_MAX, nr);
 	n->marked = !status;

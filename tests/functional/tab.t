@@ -185,6 +185,18 @@ ok "has started nothing" inactive
 umount "$dir"
 is "$(stored_state)" invalid "the snapshot is invalid: nobody has kept what it had"
 
+begin_anew
+rm "$tab"
+head -c 1M /dev/zero >"$store"
+mount "$base" "$dir"
+cowsnap enable --file="$tab" --name data -f --store="$store" "$base" >/dev/null
+tab start >"$TEST_TMP/said" 2>&1
+is $? 0 "start of one whose store has never been used"
+like "$(<"$TEST_TMP/said")" 'of which 0 became invalid' "that nothing was lost is said"
+tab settle
+ok "and no loss is in the line" test -z "$(grep invalid= "$tab")"
+umount "$dir"
+
 # ---- cowsnap=drop ----
 
 begin_anew
@@ -489,6 +501,18 @@ sed -i 's/nofail,/nofail,invalid=77,/' "$tab"
 ok "an earlier loss does not keep it from going on" tab start
 ok "it is started" active
 tab settle >/dev/null
+tab stop >/dev/null
+
+begin_anew
+words cowsnap=drop
+tab start >/dev/null 2>&1
+new_boot
+words cowsnap.rollback=data@1
+tab start >"$TEST_TMP/said" 2>&1
+is $? 0 "a rollback to a snapshot that is invalid costs no boot"
+ok "the origin is there" active
+like "$(<"$TEST_TMP/said")" 'data@1: nothing of it is left .*: remove cowsnap.rollback' "why it is not done is said"
+words
 tab stop >/dev/null
 
 # ---- several at a time ----
