@@ -200,7 +200,7 @@ static void *data_of(const struct cow_merge *m, u64 chunk)
 	return m->buffer + bytes_of(m, chunk - m->base);
 }
 
-/* The runs from @at on, up to the buffer's end or the stretch's. Returns where the next ones begin. */
+/* The runs from @at on, as many as fit the buffer. Returns where the next ones begin. */
 static u64 collect(struct cow_merge *m, u64 at)
 {
 	u64 end = m->busy_end;
