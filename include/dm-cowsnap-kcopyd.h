@@ -115,10 +115,15 @@ void cow_engine_need(struct cow_engine *engine, struct cow_job *job);
 
 /*
  * A bio goes on that waited for a job that was gathered with others: the next ones wait for it
- * as well, until cow_engine_gone(). If it has @ended they wait a moment for another one from the
- * same writer. That is called for the job itself too, once all its bios are counted. Any context.
+ * as well, until cow_engine_gone(). Any context.
  */
 void cow_engine_going(struct cow_engine *engine);
+
+/*
+ * Such a bio is waited for no longer. If it has @ended, the next jobs wait a moment for another
+ * one from the same writer. Called for the job itself too, once all its bios are counted. Any
+ * context.
+ */
 void cow_engine_gone(struct cow_engine *engine, bool ended);
 
 /* The pages that @job has kept are not needed any more. Any context. */
