@@ -90,17 +90,30 @@ dmreload home "$(slow_writes "$base" $HOME_MS)"
 dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home /dev/mapper/cow P 8 2 id 1"
 ok "front: the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
 dmreload cow "$(slow_writes "$store" 1000)"
-# At each moment some of these are on their way, also when the second stretch begins.
-for ((i = 0; i < 50; i++)); do
-	put_letter /dev/mapper/o C $((8 * MIB + i * 4096)) 4096 &
-	((i != 10)) || dmreload home "$(slow_writes "$base" 0)"
+dmreload home "$(slow_writes "$base" 0)"
+# Each is in front of those before it. Whichever the second stretch begins with, others are still on
+# their way then, and the foremost of these is farther off than the buffer is long.
+front=$((29 * MIB)) step=$((MIB / 2)) nr=40
+for ((i = 0; i < nr; i++)); do
+	put_letter /dev/mapper/o C $((front - i * step)) 4096 &
 	sleep 0.1
 done
 wait
 dmreload cow "$(slow_writes "$store" 0)"
 ok "front: the merge ends" wait_for 60 merged
-ok "front: what was written meanwhile is at home" all_letter "$base" C $((8 * MIB)) $((50 * 4096))
-ok "front: so is what was merged behind it" all_letter "$base" A $((9 * MIB)) $((31 * MIB))
+
+# all_at LETTER DEV: the chunks that were written in front of others.
+all_at()
+{
+	local i
+
+	for ((i = 0; i < nr; i++)); do
+		all_letter "$2" "$1" $((front - i * step)) 4096 || return
+	done
+}
+
+ok "front: what was written meanwhile is at home" all_at C "$base"
+ok "front: so is what was merged behind it" all_letter "$base" A $((front + 4096)) $((11 * MIB - 4096))
 snap_up t /dev/mapper/home /dev/mapper/cow P 8 id 2
 ok "front: the other snapshot has what the origin had, in front" \
 	all_letter /dev/mapper/t A $((2 * MIB)) $((28 * MIB))
