@@ -91,15 +91,19 @@ int cow_meta_write_slots(struct cow_meta *meta, u64 place, u32 nr,
 	return min(r, 0);
 }
 
-/* Write @b with the numbers that it has, and with its slots as fresh as they are. */
+/*
+ * Write @b with the numbers that it has, and with its slots as fresh as they are. Of the blocks with
+ * superblocks one is durable before the other is written: a cut never tears both.
+ */
 static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
 {
 	const struct cowsnap_block_header *header = cow_block_header(b->number, b->data);
+	blk_opf_t alone = b->pinned ? REQ_PREFLUSH | REQ_FUA : 0;
 
 	cow_meta_seal(meta, b->number, b->sector, b->data, le64_to_cpu(header->sequence),
 		      le64_to_cpu(header->durable));
-	return cow_meta_io(meta->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC, b->sector,
-			   b->data, meta->geometry.block_bytes);
+	return cow_meta_io(meta->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | alone,
+			   b->sector, b->data, meta->geometry.block_bytes);
 }
 
 /* Free the first slots of @place that are in one block. Returns how many, or -errno. */
