@@ -191,8 +191,9 @@ void cow_super_note_work(struct work_struct *work)
 		/* Not idle: look again. */
 		store->noted_durable = durable;
 		cow_meta_note(store->meta);
-	} else if (durable != READ_ONCE(store->said_durable)) {
-		cow_super_write(store, NULL);
+	} else if (durable != READ_ONCE(store->said_durable) && cow_super_write(store, NULL)) {
+		/* The next one may succeed. */
+		cow_meta_note(store->meta);
 	}
 }
 
