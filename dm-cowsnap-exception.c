@@ -1276,8 +1276,8 @@ static struct cow_leaf *leaf_without_dead(const struct cow_leaf *leaf,
 }
 
 static int reclaim_leaf(struct cow_map *map, struct cow_leaf *leaf, const struct cow_live *live,
-			u32 up_to, void (*freed)(void *context, const struct cow_extent *ext),
-			void *context)
+			u32 up_to, size_t max,
+			void (*freed)(void *context, const struct cow_extent *ext), void *context)
 {
 	struct cow_leaf *fresh = leaf_without_dead(leaf, live, up_to);
 	struct cow_extent ext;
@@ -1285,6 +1285,10 @@ static int reclaim_leaf(struct cow_map *map, struct cow_leaf *leaf, const struct
 
 	if (IS_ERR_OR_NULL(fresh))
 		return PTR_ERR(fresh);
+	if (leaf->nr - fresh->nr > max) {
+		leaf_free(fresh);
+		return -ENOBUFS;
+	}
 	if (store_leaf(map, fresh->first, fresh->last, fresh)) {
 		leaf_free(fresh);
 		return -ENOMEM;
@@ -1302,8 +1306,8 @@ static int reclaim_leaf(struct cow_map *map, struct cow_leaf *leaf, const struct
 }
 
 int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
-		    u64 *chunk, void (*freed)(void *context, const struct cow_extent *ext),
-		    void *context)
+		    size_t max, u64 *chunk,
+		    void (*freed)(void *context, const struct cow_extent *ext), void *context)
 {
 	struct cow_leaf *leaf;
 	u64 next = 0;
@@ -1313,10 +1317,11 @@ int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
 	leaf = leaf_from(map, *chunk);
 	if (leaf) {
 		next = after_leaf(map, leaf);
-		r = reclaim_leaf(map, leaf, live, up_to, freed, context);
+		r = reclaim_leaf(map, leaf, live, up_to, max, freed, context);
 	}
 	mutex_unlock(&map->writer_lock);
-	*chunk = next;
+	if (r != -ENOBUFS)
+		*chunk = next;
 	return r;
 }
 

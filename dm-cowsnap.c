@@ -173,6 +173,7 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->gated = false;
 	cb->going = false;
 	cb->tracked = false;
+	cb->reading = false;
 	cb->check = false;
 	cb->via_merge = false;
 	cb->merging = false;

@@ -4,7 +4,8 @@
  *
  * Only reclaim gives back the places of versions. Each deletion asks for a run
  * (cow_store_reclaim()). A place may still be used by a snapshot's own writes: writes
- * in place hold the gate, which is shut here; private pendings are waited for. A run that
+ * in place hold the gate, which is shut here; private pendings are waited for. Reads that found a
+ * place before it was taken out of the map are waited for as well, before it is free. A run that
  * cannot free all of it now is made again later, and bios that need the room wait for it.
  */
 #include <linux/module.h>
@@ -17,24 +18,67 @@
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
+#include "store/readers.h"
 #include "store/room.h"
 #include "store/space.h"
 #include "store/state.h"
 #include "store/store.h"
 
+/* So many runs of places are gathered, before reads are waited for. */
+#define TAKEN_OUT_RUNS	1024U
+
 /* A run shuts the gate for as long as hold_timeout says: it is open for a while in between. */
 #define RETRY_JIFFIES	(20 * HZ)
 
-static void give_back(void *context, const struct cow_extent *ext)
+/* Places in a row. */
+struct places {
+	u64 first;
+	u64 nr;
+};
+
+/* What was taken out of the map: the reads that found it there may not have ended yet. */
+struct taken_out {
+	struct places *runs;
+	size_t nr;
+	size_t max;
+};
+
+static int taken_out_init(struct taken_out *t, size_t max)
 {
-	struct cow_store *store = context;
+	t->nr = 0;
+	t->max = max;
+	t->runs = kvmalloc_array(max, sizeof(t->runs[0]), GFP_NOIO);
+	return t->runs ? 0 : -ENOMEM;
+}
+
+static void take_out(void *context, const struct cow_extent *ext)
+{
+	struct taken_out *t = context;
+	struct places *last = t->nr ? &t->runs[t->nr - 1] : NULL;
 
 	if (!cow_has_place(ext))
 		return;
-	spin_lock(&store->origin->state_lock);
-	cow_space_free(&store->space, ext->place, ext->nr);
-	store->freed_chunks += ext->nr;
-	spin_unlock(&store->origin->state_lock);
+	if (last && last->first + last->nr == ext->place) {
+		last->nr += ext->nr;
+		return;
+	}
+	t->runs[t->nr].first = ext->place;
+	t->runs[t->nr].nr = ext->nr;
+	t->nr++;
+}
+
+static void give_back(struct cow_store *store, struct taken_out *t)
+{
+	size_t i;
+
+	cow_readers_await(store);
+	for (i = 0; i < t->nr; i++) {
+		spin_lock(&store->origin->state_lock);
+		cow_space_free(&store->space, t->runs[i].first, t->runs[i].nr);
+		store->freed_chunks += t->runs[i].nr;
+		spin_unlock(&store->origin->state_lock);
+	}
+	t->nr = 0;
 }
 
 /*
@@ -140,16 +184,56 @@ static int reclaim_prepare(struct cow_store *store, struct cow_live **live, u32 
 	return r;
 }
 
+/* One chunk has more versions that are to go than @t has room for. */
+static int make_room(struct cow_store *store, struct taken_out *t)
+{
+	struct taken_out larger;
+	int r;
+
+	if (t->nr) {
+		give_back(store, t);
+		return 0;
+	}
+	r = taken_out_init(&larger, 2 * t->max);
+	if (r)
+		return r;
+	kvfree(t->runs);
+	*t = larger;
+	return 0;
+}
+
+/* The dead versions of the leaf at *@chunk. Without room for them the run ends: *@chunk is 0. */
+static int take_leaf_out(struct cow_store *store, const struct cow_live *live, u32 up_to,
+			 u64 *chunk, struct taken_out *t)
+{
+	int r;
+
+	while ((r = cow_map_reclaim(&store->map, live, up_to, t->max - t->nr, chunk, take_out,
+				    t)) == -ENOBUFS) {
+		r = make_room(store, t);
+		if (r) {
+			*chunk = 0;
+			break;
+		}
+	}
+	return r;
+}
+
 /* What there is no memory for now does not keep the rest from being freed. */
 static int reclaim(struct cow_store *store, const struct cow_live *live, u32 up_to)
 {
+	struct taken_out t;
 	u64 chunk = 0;
-	int r = 0;
+	int r = taken_out_init(&t, TAKEN_OUT_RUNS);
 
+	if (r)
+		return r;
 	do {
-		r = cow_map_reclaim(&store->map, live, up_to, &chunk, give_back, store) ?: r;
+		r = take_leaf_out(store, live, up_to, &chunk, &t) ?: r;
 		cond_resched();
 	} while (chunk && !READ_ONCE(store->closing));
+	give_back(store, &t);
+	kvfree(t.runs);
 	return r;
 }
 

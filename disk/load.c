@@ -701,7 +701,8 @@ static int forget_the_dead(struct cow_store *store)
 		return -ENOMEM;
 	}
 	do {
-		r = cow_map_reclaim(&store->map, live, U32_MAX, &chunk, dead_is_free, store) ?: r;
+		r = cow_map_reclaim(&store->map, live, U32_MAX, SIZE_MAX, &chunk, dead_is_free,
+				    store) ?: r;
 		cond_resched();
 	} while (chunk);
 	kvfree(live);

@@ -12,6 +12,7 @@
 #include "io/bio.h"
 #include "origin/bio.h"
 #include "origin/reads.h"
+#include "store/readers.h"
 #include "store/snapshots.h"
 #include "trace/cowsnap.h"
 
@@ -87,6 +88,7 @@ static struct cow_bio *become_whole(struct cow_bio *cb)
 		cb->via_merge = false;
 		cb->gated = false;
 		cb->going = false;
+		cb->reading = false;
 	}
 	return cb->rest;
 }
@@ -114,6 +116,7 @@ static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int bytes)
 	bio_advance(rest->bio, bytes);
 	rest->gated = false;
 	rest->going = false;
+	rest->reading = false;
 	return front;
 }
 
@@ -195,6 +198,10 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 		cb->check = false;
 		cow_verify_queue(cb);
 		return DM_ENDIO_INCOMPLETE;
+	}
+	if (cb->reading) {
+		cb->reading = false;
+		cow_readers_leave(cb->snap->store, cb->read_turn);
 	}
 	/*
 	 * Writers wait only for reads of live snapshots. If this snapshot died while the

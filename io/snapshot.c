@@ -35,6 +35,7 @@
 #include "origin/pace.h"
 #include "origin/reads.h"
 #include "store/epochs.h"
+#include "store/readers.h"
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/space.h"
@@ -62,6 +63,20 @@ static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, 
 	bio_set_dev(bio, store->bdev);
 	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
 				  cow_chunk_to_sector(store, first);
+}
+
+/* From here on no place that the map has is given to others, until snap_reads_elsewhere(). */
+static void snap_reads_store(struct cow_bio *cb)
+{
+	cb->read_turn = cow_readers_enter(cb->snap->store);
+	cb->reading = true;
+}
+
+/* @cb does not read from the store now. It may wait. */
+static void snap_reads_elsewhere(struct cow_bio *cb)
+{
+	cb->reading = false;
+	cow_readers_leave(cb->snap->store, cb->read_turn);
 }
 
 static int snap_defer(struct cow_bio *cb, struct cow_bio **part)
@@ -105,7 +120,10 @@ static int snap_read_copied(struct cow_bio *cb, struct cow_bio **part,
 	struct cow_version v = { .chunk = ext->chunk, .place = ext->place, .epoch = ext->epoch };
 	int r = cow_verify_read(cb, cb->snap->store, &v);
 
-	return r == -ENOMEM ? snap_defer(cb, part) : r;
+	if (r != -ENOMEM)
+		return r;
+	snap_reads_elsewhere(cb);
+	return snap_defer(cb, part);
 }
 
 /* The chunks of @cb have a place in the store: is their data still to be written there? */
@@ -124,6 +142,8 @@ static bool snap_waits_for_data(struct cow_bio *cb)
 		return false;
 	spin_lock(&store->origin->state_lock);
 	waits = cow_undo_wait(cb, first, nr);
+	if (waits)
+		snap_reads_elsewhere(cb);
 	spin_unlock(&store->origin->state_lock);
 	return waits;
 }
@@ -138,13 +158,16 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 
 	do {
 		nr = bio_chunks(store, cb->bio, &first);
+		snap_reads_store(cb);
 		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
 		sectors = bio_sectors_within(store, cb->bio, first, ext.nr);
 		if (ext.kind == COW_COPIED)
 			sectors = min(sectors, cow_verify_front(store, cb->bio));
 		*part = cow_bio_front(cb, sectors);
-		if (!*part)
+		if (!*part) {
+			snap_reads_elsewhere(cb);
 			return cow_bio_hand_over(cb, part);
+		}
 		if (!cow_store_trusts(store, snap, &ext))
 			return cow_bio_finish(*part, BLK_STS_IOERR);
 		if (ext.kind == COW_COPIED && store->meta)
@@ -159,6 +182,7 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 			zero_fill_bio((*part)->bio);
 			return cow_bio_finish(*part, BLK_STS_OK);
 		}
+		snap_reads_elsewhere(*part);
 		r = snap_read_home(*part);
 	} while (r == -EAGAIN);
 	return r;

@@ -49,10 +49,12 @@ struct cow_bio {
 	bool gated;			/* counted in origin->gate */
 	bool going;			/* counted by the engine: cow_engine_going() */
 	bool tracked;
+	bool reading;			/* counted in snap->store->nr_reads[read_turn] */
 	bool check;			/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
 	bool piece;			/* of a bio that was cut in a worker */
+	u8 read_turn;
 	bool exact;			/* copy only what it needs: a larger run was unreadable */
 };
 

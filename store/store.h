@@ -105,6 +105,10 @@ struct cow_store {
 	bool has_tracked;		/* what INCOMPAT_TRACK says; records_lock */
 	bool lost_unsaid;		/* the disk was not told of a lost one; track_lock */
 
+	/* Reads that are under way: store/readers.c. */
+	atomic_t nr_reads[2];
+	unsigned int read_turn;		/* which of these new ones are counted in; reclaim_work alone */
+
 	/* Reads that are verified: disk/verify.c. */
 	struct list_head checks;	/* struct cow_bio; reads_lock */
 	struct work_struct check_work;
@@ -144,7 +148,7 @@ struct cow_store {
 	u64 zero_chunks;		/* all-zero ones, not written */
 	u64 copied_chunks;		/* copied for the sake of the origin */
 	u64 freed_chunks;		/* by reclaim */
-	wait_queue_head_t idle;		/* a pending has gone */
+	wait_queue_head_t idle;		/* a pending has gone, or the last read of a turn */
 };
 
 /* Is it persistent, and has it got superblocks yet? Any context. */

@@ -269,6 +269,11 @@ writes_are_delayed()
 	(($(delayed_writes "$1") >= $2))
 }
 
+reads_are_delayed()
+{
+	(($(dmsetup status "$1" | awk '$3 == "delay" { nr += $4 } END { print nr + 0 }') >= $2))
+}
+
 delayed_writes()
 {
 	dmsetup status "$1" | awk '$3 == "delay" { nr += $5 } END { print nr + 0 }'

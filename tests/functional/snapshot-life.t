@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # The end of a snapshot costs the others nothing: its places are given to others only when
-# none of its own writes uses them, the oldest is the one that is dropped whatever was
+# none of its own writes and no read uses them, the oldest is the one that is dropped whatever was
 # deleted and reopened before, and a full store waits for all deletions that are under way.
 
 . "$(dirname "$0")/common.sh"
@@ -13,7 +13,7 @@ MIB=1048576
 KIB=1024
 
 exact_copies
-plan 26
+plan 32
 
 down()
 {
@@ -71,6 +71,45 @@ origin_up o "$base" store /dev/mapper/slow
 snap_up s2 "$base" /dev/mapper/slow P 8 id 2
 ok "places: the other snapshot is right when the store is opened again" \
 	same /dev/mapper/s2 "$TEST_TMP/old2"
+down s2 o slow
+
+# ---- a read of what only a deleted snapshot needs by now ----
+
+LARGE=256		# sectors: parts of such chunks are read without their checksum
+LARGE_BYTES=$((LARGE * 512))
+
+used() { status s2 | cut -d/ -f1; }
+
+total() { status s2 | sed 's,^[0-9]*/\([0-9]*\) .*,\1,'; }
+
+base=$(mkloop 4M)
+store=$(mkloop 2M)
+fill_letter "$base" Z
+put_letter "$base" A 0 $LARGE_BYTES
+dmcreate slow "$(delay_table "$store" 0 0)"
+origin_up o "$base"
+snap_up s1 "$base" /dev/mapper/slow P $LARGE id 1 create copy_ahead 0 copy_around 0
+snap_up s2 "$base" /dev/mapper/slow P $LARGE id 2 create
+dmreload o "$(origin_table "$base" store /dev/mapper/slow)"
+put_letter /dev/mapper/o B 0 $LARGE_BYTES
+dmreload slow "$(delay_table "$store" 120000 0)"
+get /dev/mapper/s2 0 4096 >"$TEST_TMP/read" &
+reader=$!
+ok "read: it is on its way to the store" wait_for 60 reads_are_delayed slow 1
+put_letter /dev/mapper/s2 M 0 $LARGE_BYTES
+dmremove s1
+dmsetup message o 0 delete 1
+# One more than fits without the place that is read.
+for ((i = 1, free = ($(total) - $(used)) / LARGE; i <= free + 1; i++)); do
+	put_letter /dev/mapper/o C $((i * LARGE_BYTES)) 4096 || exit
+done &
+writer=$!
+not_ok "read: its place is not given to others" wait_for 3 has_ended "$writer"
+dmreload slow "$(delay_table "$store" 0 0)"
+ok "read: it succeeds" wait "$reader"
+is "$(tr -d AM <"$TEST_TMP/read" | wc -c)" 0 "read: it has what the snapshot had"
+ok "read: then the place is given to others" wait "$writer"
+ok "read: the other snapshot is right" all_letter /dev/mapper/s2 Z $LARGE_BYTES $((3 * MIB))
 down s2 o slow
 
 # ---- which one is the oldest ----
