@@ -991,7 +991,7 @@ static int build_group(struct cow_build *b, u64 last)
 	if (r)
 		return r;
 	for (i = 0; i < b->nr_open; i++) {
-		/* Of the same version twice, as damage can leave it, the later place counts. */
+		/* Damage can leave the same version twice: the later place counts. */
 		if (i + 1 < b->nr_open && same_version(&b->open[i], &b->open[i + 1]))
 			continue;
 		part = b->open[i];
@@ -1035,7 +1035,7 @@ static u64 leaf_chunks(const struct cow_leaf *leaf)
 	return nr;
 }
 
-/* Nobody reads @leaf: it answers for chunks up to @last from now on. */
+/* @leaf has no readers: it answers for chunks up to @last from now on. */
 static void cut_leaf(struct cow_leaf *leaf, u64 last)
 {
 	struct cow_extent ext;

@@ -55,10 +55,10 @@
 #define ENGINE_MIN_BUDGET_KIB	16U
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
-/* After so many rounds the work item ends, for those that wait for it, and is queued again. */
+/* After this many rounds the work item ends, for flush_work(), and is queued again. */
 #define ENGINE_ROUNDS		64U
 
-/* So many writes at a time are put in order of their places; BIO_MAX_VECS at most. */
+/* How many writes at a time are put in order of their places; BIO_MAX_VECS at most. */
 #define ENGINE_SORTED		64
 
 /* With a throttle, the longest slice of copying before a rest. */
@@ -72,11 +72,11 @@
  */
 #define GATHER_FACTOR		8U
 #define GATHER_FACTOR_QUICK	1U
-/* With a throttle they wait for those alone that are being read. */
+/* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
-/* Whose bio has ended is expected to send the next one so soon; in jiffies. */
+/* How soon a writer whose bio has ended is expected to send the next one; in jiffies. */
 #define COMES_BACK		2
 
 /* At first the store is taken for a disk, perhaps the same one. */
@@ -764,7 +764,7 @@ static void job_started(struct cow_engine *e)
 {
 	if (!e->nr_active) {
 		e->slice_share = share(e);
-		/* Without a limit nobody asks for the time. */
+		/* Without a limit no time is measured. */
 		e->slice_start = e->slice_share < 100 ? ktime_get() : 0;
 		e->noted = e->slice_start;
 		e->busy_ns = 0;

@@ -233,7 +233,7 @@ static int settle_some(struct cow_tracker *t, bool all)
 			__set_bit(i, settled);
 	if (bitmap_empty(settled, nr))
 		return 0;
-	/* Who has seen a mark in cow_tracker_note() has set its bits after this. */
+	/* From here on, each writer that saw a mark in cow_tracker_note() has set its bits. */
 	synchronize_rcu();
 	for_each_set_bit(i, settled, nr) {
 		r = cow_tracker_write(t, page + i, NULL, 0);
@@ -321,7 +321,7 @@ void cow_track_idle_work(struct work_struct *work)
 	if (has_marks(store))
 		queue_delayed_work(store->origin->wq, &store->track_idle_work, IDLE_JIFFIES);
 	mutex_unlock(&store->track_lock);
-	/* Of a tracker that was lost. */
+	/* Writes that waited for a tracker that was lost. */
 	cow_track_release(store);
 }
 

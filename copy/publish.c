@@ -66,7 +66,7 @@ static bool pending_may_be_dead(const struct cow_pending *p)
 
 	rcu_read_lock();
 	live = rcu_dereference(p->store->live);
-	/* Newer than all that is live, or older: in between somebody sees it. */
+	/* Newer than all that is live, or older: in between some snapshot sees it. */
 	dead = live && (cow_store_copy_epoch(p->store, live) < p->epoch ||
 			live->epoch[0] > p->epoch);
 	rcu_read_unlock();
@@ -277,7 +277,7 @@ static void pending_map(struct cow_pending *p)
 	if (!p->publishing)
 		count_publishing(p, 1);
 	p->publishing = true;
-	/* Pairs with smp_rmb() in origin_write_is_free() and skip_discard(). */
+	/* Pairs with smp_rmb() in origin_write_is_free(), skip_discard(), snap_waits_for_data(). */
 	smp_wmb();
 	r = pending_insert(p);
 	trace_cowsnap_publish(p->store->bdev->bd_dev, p->first, cow_pending_nr(p), p->epoch, r);

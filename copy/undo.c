@@ -5,9 +5,9 @@
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
  * store later, many in a row, when they fill half of the buffer or have waited a second; on
- * a store that does not rotate, when they are 64 KiB. If the buffer is full, a copy is
- * written first, as it is without a buffer. So it is if the store's writes complete
- * synchronously (RAM disks): then writing takes no longer than keeping.
+ * a non-rotational store, when they are 64 KiB. If the buffer is full, a copy is written
+ * first, as without a buffer. The same if the store's writes complete synchronously (RAM
+ * disks): then writing takes no longer than keeping.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -38,7 +38,7 @@
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
 
-/* Written at a time to a store that does not rotate. */
+/* Written at a time to a non-rotational store. */
 #define UNDO_BATCH_SECTORS	128U
 
 static unsigned int undo_buffer = 8192;
@@ -149,8 +149,8 @@ static void undo_drain(struct cow_store *store)
 }
 
 /*
- * Is it time to write? To a disk with a head as many as possible in a row. Elsewhere a few
- * in one bio are as good, and writing them delays others less.
+ * Is it time to write? A rotational store gets as many as possible in a row. For others a few
+ * in one bio are as good, and delay other requests less.
  */
 static bool undo_is_due(const struct cow_store *store)
 {

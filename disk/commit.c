@@ -92,7 +92,7 @@ static void meta_become_idle(struct cow_meta *meta)
 {
 	/* Pairs with the cmpxchg() in cow_meta_acquire() and in commit_start(). */
 	smp_store_release(&meta->phase, META_IDLE);
-	/* With a barrier: who waits is queued before it looks at the phase. */
+	/* Its barrier pairs with wait_event()'s: a waiter is queued before it looks. */
 	if (wq_has_sleeper(&meta->wait))
 		wake_up(&meta->wait);
 }

@@ -19,7 +19,7 @@
  *
  * Home is read as it is now, before any write is let through. If it was written meanwhile
  * without the store (by another kernel, or a table without it), the third case gives errors
- * where the snapshot would be wrong otherwise. So it does where home cannot be read. LVM
+ * where the snapshot would be wrong otherwise, and so it does if home cannot be read. LVM
  * opens a store before its origin has a length; then all slots in doubt wait until it has
  * one (cow_load_settle()).
  *

@@ -31,7 +31,7 @@
 #include <stdarg.h>
 #endif
 
-/* Since 5.12. Who runs an older kernel does not look for mistakes of ours with it. */
+/* Since 5.12. Nothing is lost without it: the debug kernels are newer. */
 #ifndef lockdep_assert
 #define lockdep_assert(cond)	do { } while (0)
 #endif

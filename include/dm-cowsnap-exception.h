@@ -30,10 +30,10 @@ static inline bool cow_kind_has_data(enum cow_kind kind)
 /* Epochs count from 1 in memory; 0 means "none". 28 bits of them fit an entry. */
 #define COW_EPOCH_MAX	COWSNAP_MAX_EPOCH
 
-/* Highest number of chunks that a store can have, and the origin of a transient one. */
+/* Most chunks that a store can have, and that the origin of a transient store can have. */
 #define COW_CHUNKS_MAX	BIT_ULL(COWSNAP_CHUNK_BITS)
 
-/* Of the origin of a persistent one. */
+/* Most chunks that the origin of a persistent store can have. */
 #define COW_WIDE_MAX	BIT_ULL(COWSNAP_WIDE_BITS)
 
 static inline u64 cow_origin_chunks_max(char persistence)
@@ -74,7 +74,7 @@ struct cow_run {
 /* Longest run in one of these. */
 #define COW_RUN_MAX		BIT_ULL(18)
 
-/* Of word[0]. */
+/* The bits of word[0] that hold the chunk. */
 #define COW_RUN_CHUNK		GENMASK_ULL(63, 20)
 
 static_assert(COWSNAP_WIDE_BITS + 20 == 64, "the chunk of a run");

@@ -2,9 +2,9 @@
 /*
  * dm-cowsnap: what every file of the module shares
  *
- * Everything here is private to the module; the tables, status lines and messages users
- * see are in README.md. Each subject has a header of its own beside the file that keeps
- * its contracts.
+ * Everything here is private to the module; docs/reference.md has the tables, status lines
+ * and messages that users see. Each subject has a header of its own beside the file that
+ * keeps its contracts.
  *
  * Locks, outermost first:
  *
@@ -17,6 +17,7 @@
  *   origin->state_lock     pending exceptions, waiting bios, room, states, live epochs
  *   origin->reads_lock     tracked reads, their pace, lists that completions fill (irqs off)
  *   engine->queue_lock     queues and pages of the copy engine (irqs off)
+ *   merge->io_lock         requests of a merge in flight (irqs off); taken alone
  *
  * table_mutex (origin/tables.c) and absent_mutex (origin/absent.c) are taken inside
  * cow_registry_mutex or admin_lock, and nothing is taken inside of them.

@@ -47,7 +47,7 @@ static int decide(struct cow_bio *cb, struct cow_bio **part)
 	return cow_origin_decide(cb, part);
 }
 
-/* Writeback throttling puts to sleep whoever submits such a bio. */
+/* Writeback throttling may put the task that submits such a bio to sleep. */
 static bool may_be_throttled(const struct bio *bio)
 {
 	const blk_opf_t direct = REQ_SYNC | REQ_IDLE;

@@ -45,9 +45,9 @@ static struct cow_absent *absent_alloc(void)
 static DEFINE_MUTEX(absent_mutex);
 
 /*
- * Device mapper gives the number of a device that was removed to the next one, so a device of
- * its is known by its uuid as well. Others, and those without a uuid, are known by their
- * number. Never 0. May sleep.
+ * Device mapper gives the number of a removed device to the next one, so a mapped device is
+ * known by its uuid as well. All others, and those without a uuid, are known by their number.
+ * Never 0. May sleep.
  */
 u64 cow_origin_identity(struct block_device *bdev)
 {

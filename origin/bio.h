@@ -22,7 +22,7 @@ enum cow_discard {
 };
 
 /*
- * Of a bio from above it is dm's per-bio data; of a piece cut off in a worker it stands in
+ * For a bio from above this is dm's per-bio data; for a piece cut off in a worker it stands in
  * front of the bio. Owner: map until it returns, then the list it stands on, then the
  * device below, then its completion.
  */

@@ -11,8 +11,8 @@
  *               v
  *             held --thaw--> decides again
  *
- * To shut a percpu_ref takes an RCU grace period, unless it counts in one place. So it is made to
- * do that first, while writes still go on; held back they are only while those before them end.
+ * Shutting a percpu_ref takes an RCU grace period, unless it counts in one place. So it is made to
+ * do that first, while writes still go on. They are held back only until those before them end.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>

@@ -27,7 +27,7 @@
 /* Long enough for a disk to make progress with reads or with writes. */
 #define SLICE_NS	(100 * NSEC_PER_MSEC)
 
-/* Of one slice no more than this counts. */
+/* No more than this much of one slice counts. */
 #define BUSY_MAX_NS	(4 * SLICE_NS)
 
 /* After a write the origin counts as being written for this time. */

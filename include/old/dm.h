@@ -5,7 +5,7 @@
 
 #include <linux/device-mapper.h>
 
-/* Since 5.15. Nobody asks for it before; a case that is no enumerator would be warned of. */
+/* Since 5.15. Earlier kernels never ask for it; a case that is no enumerator gives a warning. */
 #ifndef COWSNAP_HAS_STATUS_IMA
 #define STATUSTYPE_IMA	2
 #define status_type_t	unsigned int

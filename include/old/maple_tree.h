@@ -23,8 +23,8 @@ struct maple_tree {
 void *mtree_load(struct maple_tree *mt, unsigned long index);
 
 /*
- * Of the first range that ends at or after *@index and begins at or before @max; then *@index is
- * behind that range. NULL: there is none. Under RCU, or as the writer.
+ * The pointer of the first range that ends at or after *@index and begins at or before @max;
+ * *@index is then behind that range. NULL: there is none. Under RCU, or as the writer.
  */
 void *mt_find(struct maple_tree *mt, unsigned long *index, unsigned long max);
 

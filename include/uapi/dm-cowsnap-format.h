@@ -80,9 +80,9 @@
  *
  * "blocks" is how many table blocks, counted over all tables, have been made ready:
  * written empty and flushed before the superblock says so. Slots are only ever put into
- * those; what stands beyond is garbage. A block below it with a wrong crc is
- * damage, unless one flipped bit explains it: then it is read as if that had not been. If
- * not, or if it cannot be read, nobody knows which chunks it spoke of: snapshots up to
+ * those; what stands beyond is garbage. A block below it with a wrong crc is damage,
+ * unless flipping one bit back makes the crc match: then the corrected block is used. If
+ * not, or if it cannot be read, it is unknown which chunks it described: snapshots up to
  * damage_epoch answer with an error where their version is not known, and copies made from
  * then on carry later epochs, so that they are not taken for what was lost. When other blocks
  * are lost than damage_mark says, damage_epoch becomes the last epoch given out, and the
