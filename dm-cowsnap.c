@@ -152,8 +152,6 @@ static int resume_target(struct dm_target *ti)
 	return r;
 }
 
-/* ----------------------------------------------------------------------- bios */
-
 static int target_preresume(struct dm_target *ti)
 {
 	/* Others may be suspended, with their filesystems: memory must not wait for them. */
@@ -163,6 +161,8 @@ static int target_preresume(struct dm_target *ti)
 	memalloc_noio_restore(noio);
 	return r;
 }
+
+/* ----------------------------------------------------------------------- bios */
 
 /* The fields that end_io reads, for bios that need nothing else. */
 static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
@@ -335,7 +335,7 @@ static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *or
 	return r;
 }
 
-static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool merge)
+static int snap_or_merge_ctr(struct dm_target *ti, unsigned int argc, char **argv, bool merge)
 {
 	struct dm_arg_set as = { .argc = argc, .argv = argv };
 	struct cow_snap_args args = {
@@ -379,12 +379,12 @@ static int construct(struct dm_target *ti, unsigned int argc, char **argv, bool 
 
 static int snap_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
-	return construct(ti, argc, argv, false);
+	return snap_or_merge_ctr(ti, argc, argv, false);
 }
 
 static int merge_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
-	return construct(ti, argc, argv, true);
+	return snap_or_merge_ctr(ti, argc, argv, true);
 }
 
 static int snap_preresume(struct dm_target *ti)
@@ -459,7 +459,7 @@ static void snap_io_hints(struct dm_target *ti, struct queue_limits *limits)
 
 static struct target_type origin_target_type = {
 	.name = "cowsnap-origin",
-	.version = { 0, 2, 0 },
+	.version = COWSNAP_TARGET_VERSION,
 	.features = DM_TARGET_NOWAIT,
 	.module = THIS_MODULE,
 	.ctr = origin_ctr,
@@ -477,7 +477,7 @@ static struct target_type origin_target_type = {
 
 static struct target_type snap_target_type = {
 	.name = "cowsnap",
-	.version = { 0, 2, 0 },
+	.version = COWSNAP_TARGET_VERSION,
 	.features = DM_TARGET_NOWAIT,
 	.module = THIS_MODULE,
 	.ctr = snap_ctr,
@@ -494,7 +494,7 @@ static struct target_type snap_target_type = {
 
 static struct target_type merge_target_type = {
 	.name = "cowsnap-merge",
-	.version = { 0, 2, 0 },
+	.version = COWSNAP_TARGET_VERSION,
 	.features = DM_TARGET_NOWAIT,
 	.module = THIS_MODULE,
 	.ctr = merge_ctr,

@@ -96,17 +96,12 @@ static bool snap_is_up_to_date(const struct cow_snap *snap, sector_t nr_sectors)
 	       (snap->state == COW_SNAP_LIVE && nr_sectors <= snap->nr_sectors);
 }
 
-/* The store is active. */
-static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
+/*
+ * Can a snapshot of @nr_sectors become live, or as long as that? 0, or a negative errno after
+ * a line in the log.
+ */
+static int may_activate(struct cow_store *store, sector_t nr_sectors)
 {
-	struct cow_store *store = snap->store;
-	struct cow_live *live;
-	int r = 0;
-
-	lockdep_assert_held(&store->origin->admin_lock);
-	cow_store_resize(store);
-	if (snap_is_up_to_date(snap, nr_sectors))
-		return 0;
 	if (cow_sector_to_chunk(store, nr_sectors) >= cow_origin_chunks_max(store->persistence)) {
 		DMERR("store %pg: %llu sectors are too many for chunks of %u: take larger chunks",
 		      store->bdev, (u64)nr_sectors, store->chunk_sectors);
@@ -133,6 +128,23 @@ static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
 		      store->bdev);
 		return -EIO;
 	}
+	return 0;
+}
+
+/* The store is active. */
+static int snap_activate(struct cow_snap *snap, sector_t nr_sectors)
+{
+	struct cow_store *store = snap->store;
+	struct cow_live *live;
+	int r;
+
+	lockdep_assert_held(&store->origin->admin_lock);
+	cow_store_resize(store);
+	if (snap_is_up_to_date(snap, nr_sectors))
+		return 0;
+	r = may_activate(store, nr_sectors);
+	if (r)
+		return r;
 	live = cow_store_alloc_live(store);
 	if (!live)
 		return -ENOMEM;

@@ -155,6 +155,7 @@ static void snap_unlink(struct cow_snap *snap)
 	struct cow_live *live = cow_store_alloc_live(store);
 
 	lockdep_assert_held(&cow_registry_mutex);
+	lockdep_assert_held(&store->origin->admin_lock);
 	spin_lock(&store->origin->state_lock);
 	list_del(&snap->node);
 	store->nr_snaps--;

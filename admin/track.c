@@ -330,6 +330,7 @@ static bool can_settle(const struct cow_store *store)
 {
 	const struct cow_snap *snap;
 
+	lockdep_assert_held(&store->origin->state_lock);
 	if (store->writable && !list_empty(&store->node))
 		return true;
 	list_for_each_entry(snap, &store->snaps, node)

@@ -80,6 +80,7 @@ struct cow_block *cow_block_find(struct cow_meta *meta, u64 number)
 {
 	struct cow_block *b;
 
+	lockdep_assert_held(&meta->blocks_lock);
 	hash_for_each_possible(meta->hash, b, hash, number)
 		if (b->number == number)
 			return b;

@@ -160,7 +160,7 @@ static int add_suspect(struct cow_loader *l, const struct cow_extent *ext, u64 s
 
 /* -------------------------------------------------------------------- tables */
 
-static const enum cow_kind slot_kinds[] = {
+static const enum cow_kind kind_of_slot[] = {
 	[COWSNAP_SLOT_COPIED] = COW_COPIED,
 	[COWSNAP_SLOT_ZERO] = COW_ZERO,
 	[COWSNAP_SLOT_PRIVATE] = COW_PRIVATE,
@@ -260,7 +260,7 @@ static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 
 	ext.nr = 1;
 	ext.place = place;
 	ext.epoch = raw.epoch;
-	ext.kind = slot_kinds[raw.kind];
+	ext.kind = kind_of_slot[raw.kind];
 	if (!raw.fresh || ext.kind != COW_COPIED || sequence <= l->durable)
 		return take_in(l, &ext);
 	return add_suspect(l, &ext, sequence, cowsnap_slot_crc(slot));

@@ -95,6 +95,7 @@ int cow_super_add_record(struct cow_store *store, struct cow_snap *snap)
 
 void cow_super_forget_record(struct cow_store *store, struct cow_snap *snap)
 {
+	lockdep_assert_held(&store->origin->admin_lock);
 	/* Writing records looks at their snapshots. */
 	mutex_lock(&store->records_lock);
 	if (xa_load(&store->records, snap->record) == snap)

@@ -20,6 +20,7 @@ void cow_block_dirty(struct cow_meta *meta, struct cow_block *b)
 {
 	u32 i;
 
+	lockdep_assert_held(&meta->blocks_lock);
 	if (b->ticket)
 		return;
 	for (i = b->fresh_from; i < b->fresh_to; i++)
@@ -38,7 +39,7 @@ static void slot_make_fresh(struct cow_block *b, u32 index)
 	b->fresh_to = max(b->fresh_to, index + 1);
 }
 
-static const u8 slot_kinds[] = {
+static const u8 slot_of_kind[] = {
 	[COW_COPIED] = COWSNAP_SLOT_COPIED,
 	[COW_ZERO] = COWSNAP_SLOT_ZERO,
 	[COW_PRIVATE] = COWSNAP_SLOT_PRIVATE,
@@ -83,7 +84,7 @@ static void pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
 	enum cow_kind kind = p->nr_zero && test_bit(i, p->zero) ? COW_ZERO : p->kind;
 	u32 crc = kind == COW_COPIED ? chunk_crc(meta, p, job, i) : 0;
 
-	cowsnap_slot_set(cow_block_slot(b, index), p->first + i, p->epoch, slot_kinds[kind], crc);
+	cowsnap_slot_set(cow_block_slot(b, index), p->first + i, p->epoch, slot_of_kind[kind], crc);
 	if (!cow_kind_is_private(kind))
 		slot_make_fresh(b, index);
 }
@@ -114,6 +115,7 @@ int cow_slots_fill(struct cow_meta *meta, struct cow_pending *p,
 	u32 index;
 	int r = 0;
 
+	lockdep_assert_held(&meta->blocks_lock);
 	for (i = 0; i < total && !r; i += nr)
 		r = pending_hold_block(meta, p, i, &b, &index, &nr);
 	for (i = 0; i < total && !r; i += nr) {

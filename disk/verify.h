@@ -10,6 +10,7 @@ struct cow_bio;
 struct cow_job;
 struct cow_store;
 struct cow_version;
+
 int cow_verify_init(void);
 void cow_verify_exit(void);
 

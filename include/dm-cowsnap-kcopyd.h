@@ -93,8 +93,8 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 void cow_engine_destroy(struct cow_engine *engine);
 
 /*
- * Have room for at least one job of @sectors. origin->admin_lock held, may sleep. 0, or -ENOMEM
- * with nothing changed.
+ * Have room for at least one job of @sectors. One caller at a time, may sleep. 0, or -ENOMEM with
+ * nothing changed.
  */
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
 

@@ -32,7 +32,9 @@
 #include "dm-cowsnap-compat.h"
 #include "uapi/dm-cowsnap-format.h"
 
+/* The same twice: as text, and as device mapper has it. */
 #define COWSNAP_VERSION "0.2.0"
+#define COWSNAP_TARGET_VERSION { 0, 2, 0 }
 
 #define DM_MSG_PREFIX "cowsnap"
 

@@ -164,8 +164,11 @@ void cow_ahead_limit(struct cow_origin *o)
 	WRITE_ONCE(o->ahead->limit, most);
 }
 
-void cow_ahead_count(struct cow_ahead *a, sector_t all, sector_t ahead)
+void cow_ahead_count(struct cow_origin *o, sector_t all, sector_t ahead)
 {
+	struct cow_ahead *a = o->ahead;
+
+	lockdep_assert_held(&o->state_lock);
 	a->copied += all;
 	a->copied_ahead += ahead;
 }
@@ -176,8 +179,11 @@ void cow_ahead_read_stats(const struct cow_ahead *a, struct cow_ahead_stats *out
 	out->wasted = READ_ONCE(a->wasted);
 }
 
-void cow_ahead_reset_stats(struct cow_ahead *a)
+void cow_ahead_reset_stats(struct cow_origin *o)
 {
+	struct cow_ahead *a = o->ahead;
+
+	lockdep_assert_held(&o->state_lock);
 	a->copied_ahead = 0;
 	a->wasted = 0;
 }

@@ -30,13 +30,13 @@ unsigned int cow_ahead_default(void);
 void cow_ahead_limit(struct cow_origin *origin);
 
 /* @all sectors are copied, @ahead of them ahead of a writer. origin->state_lock held. */
-void cow_ahead_count(struct cow_ahead *a, sector_t all, sector_t ahead);
+void cow_ahead_count(struct cow_origin *o, sector_t all, sector_t ahead);
 
 /* Any context. */
 void cow_ahead_read_stats(const struct cow_ahead *a, struct cow_ahead_stats *out);
 
 /* origin->state_lock held. */
-void cow_ahead_reset_stats(struct cow_ahead *a);
+void cow_ahead_reset_stats(struct cow_origin *o);
 
 /* Freed with kfree(). NULL: no memory. May sleep. */
 struct cow_ahead *cow_ahead_alloc(void);

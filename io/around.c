@@ -158,8 +158,11 @@ void cow_around_limit(struct cow_origin *o)
 	a->limit = most;
 }
 
-void cow_around_count(struct cow_around *a, sector_t sectors)
+void cow_around_count(struct cow_origin *o, sector_t sectors)
 {
+	struct cow_around *a = o->around;
+
+	lockdep_assert_held(&o->state_lock);
 	a->copied_around += sectors;
 	a->unused += sectors;
 }
@@ -170,9 +173,10 @@ void cow_around_read_stats(const struct cow_around *a, struct cow_around_stats *
 	out->unused = READ_ONCE(a->unused);
 }
 
-void cow_around_reset_stats(struct cow_around *a)
+void cow_around_reset_stats(struct cow_origin *o)
 {
-	a->copied_around = 0;
+	lockdep_assert_held(&o->state_lock);
+	o->around->copied_around = 0;
 }
 
 struct cow_around *cow_around_alloc(void)

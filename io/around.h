@@ -30,13 +30,13 @@ void cow_around_used(struct cow_origin *origin, sector_t start, sector_t end);
 void cow_around_limit(struct cow_origin *origin);
 
 /* @sectors are copied around a write. origin->state_lock held. */
-void cow_around_count(struct cow_around *a, sector_t sectors);
+void cow_around_count(struct cow_origin *o, sector_t sectors);
 
 /* Any context. */
 void cow_around_read_stats(const struct cow_around *a, struct cow_around_stats *out);
 
 /* origin->state_lock held. */
-void cow_around_reset_stats(struct cow_around *a);
+void cow_around_reset_stats(struct cow_origin *o);
 
 /* Freed with kfree(). NULL: no memory. May sleep. */
 struct cow_around *cow_around_alloc(void);

@@ -26,6 +26,7 @@
 #include "io/write.h"
 #include "origin/bio.h"
 #include "origin/gate.h"
+#include "store/epochs.h"
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
@@ -45,18 +46,6 @@ void cow_merge_unpark(struct cow_merge *m)
 	lockdep_assert_held(&o->state_lock);
 	list_splice_tail_init(&m->parked, &o->deferred);
 	mod_delayed_work(o->wq, &o->decide_work, 0);
-}
-
-bool cow_merge_newer_ones_live(struct cow_store *store, u32 epoch)
-{
-	const struct cow_live *live;
-	bool newer;
-
-	rcu_read_lock();
-	live = rcu_dereference(store->live);
-	newer = live && live->epoch[live->nr - 1] > epoch;
-	rcu_read_unlock();
-	return newer;
 }
 
 enum merge_part {
@@ -105,7 +94,7 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 		return BUSY;
 	if (ext.kind != COW_HOME || p)
 		return SNAPSHOT;
-	if (bio_data_dir(bio) == WRITE && cow_merge_newer_ones_live(store, m->epoch))
+	if (bio_data_dir(bio) == WRITE && cow_store_newer_ones_live(store, m->epoch))
 		return SNAPSHOT;
 	/* The disk may have a version of it that the map lacks, of a commit that failed. */
 	if (bio_data_dir(bio) == WRITE && cow_store_is_fenced(store))

@@ -59,12 +59,6 @@ struct cow_merge {
  */
 int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part);
 
-/*
- * Does a snapshot newer than @epoch live? Beside a merge only that keeps writes from home.
- * Any context.
- */
-bool cow_merge_newer_ones_live(struct cow_store *store, u32 epoch);
-
 /* Run the work item, now or after @delay jiffies. origin->state_lock held. */
 void cow_merge_kick(struct cow_merge *merge, unsigned long delay);
 

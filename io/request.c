@@ -116,9 +116,9 @@ static void count_copied(struct cow_request *rq, const struct cow_pending *p,
 	sector_t all = cow_chunk_to_sector(store, p->last - p->first + 1);
 	sector_t more = all - (from < to ? cow_chunk_to_sector(store, to - from) : 0);
 
-	cow_ahead_count(o->ahead, all, rq->around ? 0 : more);
+	cow_ahead_count(o, all, rq->around ? 0 : more);
 	if (rq->around)
-		cow_around_count(o->around, more);
+		cow_around_count(o, more);
 }
 
 /* Does a bio that needs these chunks wait for @p? */

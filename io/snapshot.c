@@ -27,7 +27,6 @@
 #include "disk/meta.h"
 #include "disk/verify.h"
 #include "io/bio.h"
-#include "io/merge.h"
 #include "io/snapshot.h"
 #include "io/write.h"
 #include "origin/bio.h"
@@ -430,7 +429,7 @@ static bool home_is_written(const struct cow_bio *cb, const struct cow_extent *e
 	const struct cow_snap *snap = cb->snap;
 
 	return cb->via_merge && ext->kind == COW_HOME &&
-	       !cow_merge_newer_ones_live(snap->store, snap->epoch);
+	       !cow_store_newer_ones_live(snap->store, snap->epoch);
 }
 
 /* Give the first chunks of @cb a private version. origin->state_lock held. */

@@ -75,10 +75,11 @@ static inline void cow_bio_gone(struct cow_bio *cb, bool ended)
 	}
 }
 
-/* @cb waits on @list, for @wait. The lock of the list is held. */
+/* @cb waits on @list, for @wait. origin->state_lock held, which guards all these lists. */
 static inline void cow_bio_park(struct cow_bio *cb, struct list_head *list,
 				enum cow_wait wait)
 {
+	lockdep_assert_held(&cb->origin->state_lock);
 	cow_bio_gone(cb, false);
 	list_add_tail(&cb->node, list);
 	trace_cowsnap_park(cb->origin->bdev->bd_dev, cb->bio, cb->bio->bi_iter.bi_sector,

@@ -11,6 +11,7 @@
 
 #include "dm-cowsnap-exception.h"
 #include "origin/origin.h"
+#include "origin/registry.h"
 #include "store/epochs.h"
 #include "store/known.h"
 #include "store/snapshots.h"
@@ -21,6 +22,8 @@ struct cow_live *cow_store_alloc_live(struct cow_store *store)
 	unsigned int nr = READ_ONCE(store->nr_snaps) + 1;
 	struct cow_live *live = kvzalloc(struct_size(live, epoch, nr), GFP_KERNEL);
 
+	lockdep_assert(lockdep_is_held(&store->origin->admin_lock) ||
+		       lockdep_is_held(&cow_registry_mutex));
 	if (live)
 		live->nr = nr;
 	return live;
@@ -105,6 +108,18 @@ int cow_store_renew_live(struct cow_store *store)
 bool cow_store_has_readers(const struct cow_store *store)
 {
 	return rcu_access_pointer(store->live) || READ_ONCE(store->merging);
+}
+
+bool cow_store_newer_ones_live(struct cow_store *store, u32 epoch)
+{
+	const struct cow_live *live;
+	bool newer;
+
+	rcu_read_lock();
+	live = rcu_dereference(store->live);
+	newer = live && live->epoch[live->nr - 1] > epoch;
+	rcu_read_unlock();
+	return newer;
 }
 
 /* Does @epoch see this version, too? */

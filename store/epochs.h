@@ -14,6 +14,12 @@ struct cow_store;
 bool cow_store_has_readers(const struct cow_store *store);
 
 /*
+ * Does a snapshot newer than @epoch live? Beside a merge only that keeps writes from home.
+ * Any context.
+ */
+bool cow_store_newer_ones_live(struct cow_store *store, u32 epoch);
+
+/*
  * For how many chunks of @ext, a copied version, is @epoch the only live one that sees it?
  * origin->state_lock held.
  */
@@ -32,7 +38,10 @@ u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *l
  */
 struct cow_live *cow_store_kept_epochs(struct cow_store *store);
 
-/* Room for the epochs of all its snapshots. NULL: no memory. origin->admin_lock held. */
+/*
+ * Room for the epochs of all its snapshots. NULL: no memory. origin->admin_lock held, or
+ * registry_mutex while the store is loaded.
+ */
 struct cow_live *cow_store_alloc_live(struct cow_store *store);
 
 /* Replace store->live by @live, filled in from the snapshots' states. admin_lock held. */

@@ -32,6 +32,7 @@ void cow_store_watch_low_water(struct cow_store *store)
 	const struct cow_space *space = &store->space;
 	u64 used = space->used + space->table_chunks;
 
+	lockdep_assert_held(&store->origin->state_lock);
 	if (!store->options.low_water)
 		return;
 	if (used * 100 < (u64)store->options.low_water * space->nr_chunks) {
@@ -56,6 +57,7 @@ u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place)
 
 bool cow_store_reclaim_is_due(const struct cow_store *store)
 {
+	lockdep_assert_held(&store->origin->state_lock);
 	return store->reclaims_wanted != store->reclaims_done;
 }
 

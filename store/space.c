@@ -117,7 +117,7 @@ u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place)
 	struct cowsnap_segment seg;
 	bool wrapped = false;
 
-	lockdep_assert_held(space->lock);
+	lockdep_assert_held(space->state_lock);
 	if (space->used >= cow_space_ready(space))
 		return 0;
 	/* Twice round at most: once from the cursor, once from the start. */
@@ -152,7 +152,7 @@ void cow_space_free(struct cow_space *space, u64 place, u32 nr)
 {
 	struct cowsnap_segment seg;
 
-	lockdep_assert_held(space->lock);
+	lockdep_assert_held(space->state_lock);
 	while (nr) {
 		u64 index = space_find(space, place);
 		struct cow_bits *bits = xa_load(&space->segments, index);
@@ -254,10 +254,10 @@ u64 cow_space_ready(const struct cow_space *space)
 }
 
 void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
-		    u64 nr_chunks, spinlock_t *lock)
+		    u64 nr_chunks, spinlock_t *state_lock)
 {
 	memset(space, 0, sizeof(*space));
-	space->lock = lock;
+	space->state_lock = state_lock;
 	xa_init(&space->segments);
 	space->geometry = geometry;
 	cow_space_resize(space, nr_chunks);

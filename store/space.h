@@ -8,7 +8,7 @@
 #include "dm-cowsnap.h"
 
 struct cow_space {
-	spinlock_t *lock;		/* the origin's state_lock */
+	spinlock_t *state_lock;		/* the origin's */
 	struct xarray segments;		/* number -> bitmap of chunks in use */
 	const struct cowsnap_geometry *geometry;	/* NULL: no tables */
 	u64 nr_chunks;			/* of the device */
@@ -23,9 +23,9 @@ struct cow_space {
 	u32 cursor_slot;
 };
 
-/* @lock guards all of it from then on. */
+/* @state_lock guards all of it from then on. */
 void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
-		    u64 nr_chunks, spinlock_t *lock);
+		    u64 nr_chunks, spinlock_t *state_lock);
 void cow_space_destroy(struct cow_space *space);
 void cow_space_resize(struct cow_space *space, u64 nr_chunks);
 

@@ -31,8 +31,8 @@ static void reset_stats(struct cow_origin *o)
 	atomic64_set(&o->parked_writes, 0);
 	atomic64_set(&o->skipped_discards, 0);
 	spin_lock(&o->state_lock);
-	cow_ahead_reset_stats(o->ahead);
-	cow_around_reset_stats(o->around);
+	cow_ahead_reset_stats(o);
+	cow_around_reset_stats(o);
 	spin_unlock(&o->state_lock);
 	WRITE_ONCE(o->pace.nr_waited, 0);
 }
@@ -101,7 +101,37 @@ static int message_id(char **argv, unsigned int *id)
 	return r;
 }
 
-static int message_commit(struct cow_store *store)
+static int message_create(struct cow_store *store, char **argv)
+{
+	unsigned int id;
+	int r = message_id(argv, &id);
+
+	return r ?: cow_store_create_snap(store, id);
+}
+
+static int message_delete(struct cow_store *store, char **argv)
+{
+	unsigned int id;
+	int r = message_id(argv, &id);
+
+	return r ?: cow_store_delete_snap(store, id);
+}
+
+static int message_track(struct cow_store *store, char **argv)
+{
+	unsigned int id;
+	int r = message_id(argv, &id);
+
+	return r ?: cow_store_track_snap(store, id);
+}
+
+static int message_resize(struct cow_store *store, char **argv)
+{
+	cow_store_resize(store);
+	return 0;
+}
+
+static int message_commit(struct cow_store *store, char **argv)
 {
 	int r;
 
@@ -112,44 +142,78 @@ static int message_commit(struct cow_store *store)
 	return r ?: cow_super_write(store, NULL);
 }
 
-static int store_message(struct cow_store *store, char **argv)
-{
-	unsigned int id;
-	int r;
-
-	if (!strcmp(argv[0], "set"))
-		return message_set(store, argv);
-	if (!strcmp(argv[0], "commit"))
-		return message_commit(store);
-	if (!strcmp(argv[0], "resize")) {
-		cow_store_resize(store);
-		return 0;
-	}
-	r = message_id(argv, &id);
-	if (r)
-		return r;
-	if (!strcmp(argv[0], "create"))
-		return cow_store_create_snap(store, id);
-	if (!strcmp(argv[0], "track"))
-		return cow_store_track_snap(store, id);
-	return cow_store_delete_snap(store, id);
-}
-
-static const struct {
+static const struct store_message {
 	const char *word;
 	unsigned int argc;
+	int (*run)(struct cow_store *store, char **argv);
 } store_messages[] = {
-	{ "set", 3 }, { "create", 2 }, { "delete", 2 }, { "track", 2 }, { "resize", 1 },
-	{ "commit", 1 },
+	{ "set", 3, message_set },
+	{ "create", 2, message_create },
+	{ "delete", 2, message_delete },
+	{ "track", 2, message_track },
+	{ "resize", 1, message_resize },
+	{ "commit", 1, message_commit },
 };
+
+static const struct store_message *find_store_message(const char *word)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(store_messages); i++)
+		if (!strcmp(word, store_messages[i].word))
+			return &store_messages[i];
+	return NULL;
+}
+
+/* A message to a store, which may be named as the last word. */
+static int message_to_store(struct cow_target *ct, unsigned int argc, char **argv)
+{
+	const struct store_message *message = find_store_message(argv[0]);
+	struct cow_store *store;
+	int r;
+
+	if (!message) {
+		DMERR("unknown message \"%s\"", argv[0]);
+		return -EINVAL;
+	}
+	if (argc != message->argc && argc != message->argc + 1) {
+		DMERR("message %s: %u words, not %u", argv[0], argc, message->argc);
+		return -EINVAL;
+	}
+	store = message_get_store(ct, argc > message->argc ? argv[message->argc] : NULL);
+	if (!store)
+		return -EINVAL;
+	r = message->run(store, argv);
+	mutex_lock(&cow_registry_mutex);
+	cow_store_unuse(store);
+	mutex_unlock(&cow_registry_mutex);
+	return r;
+}
+
+/* The throttle is the origin's, so that it can be set without a store. */
+static bool sets_throttle_alone(const struct cow_target *ct, unsigned int argc, char **argv)
+{
+	return argc == 3 && !strcmp(argv[0], "set") && !strcmp(argv[1], "throttle") &&
+	       !ct->store && list_empty(&ct->origin->all_stores);
+}
+
+static int set_throttle(struct cow_origin *o, char **argv)
+{
+	struct cow_given options = {};
+	char *error;
+	int r = cow_read_option(&error, argv[1], argv[2], &options);
+
+	if (r)
+		DMERR("message set %s", error);
+	else
+		cow_engine_set_throttle(o->engine, options.value.throttle);
+	return r;
+}
 
 int cow_target_message(struct dm_target *ti, unsigned int argc, char **argv,
 		       char *result, unsigned int maxlen)
 {
 	struct cow_target *ct = ti->private;
-	struct cow_store *store;
-	unsigned int i, words;
-	int r;
 
 	if (argc == 1 && !strcmp(argv[0], "reset_stats")) {
 		reset_stats(ct->origin);
@@ -159,37 +223,7 @@ int cow_target_message(struct dm_target *ti, unsigned int argc, char **argv,
 		cow_origin_list(ct->origin, result, maxlen);
 		return 1;	/* there is a result */
 	}
-	/* The throttle is the origin's, so that it needs no store. */
-	if (argc == 3 && !strcmp(argv[0], "set") && !strcmp(argv[1], "throttle") &&
-	    !ct->store && list_empty(&ct->origin->all_stores)) {
-		struct cow_given options = {};
-		char *error;
-
-		r = cow_read_option(&error, argv[1], argv[2], &options);
-		if (r)
-			DMERR("message set %s", error);
-		else
-			cow_engine_set_throttle(ct->origin->engine, options.value.throttle);
-		return r;
-	}
-	for (i = 0; i < ARRAY_SIZE(store_messages); i++)
-		if (!strcmp(argv[0], store_messages[i].word))
-			break;
-	if (i == ARRAY_SIZE(store_messages)) {
-		DMERR("unknown message \"%s\"", argv[0]);
-		return -EINVAL;
-	}
-	words = store_messages[i].argc;
-	if (argc != words && argc != words + 1) {
-		DMERR("message %s: %u words, not %u", argv[0], argc, words);
-		return -EINVAL;
-	}
-	store = message_get_store(ct, argc > words ? argv[words] : NULL);
-	if (!store)
-		return -EINVAL;
-	r = store_message(store, argv);
-	mutex_lock(&cow_registry_mutex);
-	cow_store_unuse(store);
-	mutex_unlock(&cow_registry_mutex);
-	return r;
+	if (sets_throttle_alone(ct, argc, argv))
+		return set_throttle(ct->origin, argv);
+	return message_to_store(ct, argc, argv);
 }
