@@ -105,8 +105,8 @@ _fail()
 	printf 'not ok %d - %s\n' "$((++_count))" "$1" >&"$_tap"
 }
 
-# With COWSNAP_FIRST_FAILURE=1 a test ends at the first point that fails, and cleans up: who
-# only wants to know whether it fails need not wait for the others.
+# With COWSNAP_FIRST_FAILURE=1 a test ends at the first point that fails, and cleans up, for
+# callers that only want to know whether it fails.
 _end_at_first()
 {
 	[[ -z ${COWSNAP_FIRST_FAILURE-} ]] || exit 1

@@ -91,7 +91,7 @@ static const struct record *merging_record(const struct store *s)
 	return NULL;
 }
 
-/* Of a tracker the writes are missing that went past it. */
+/* A tracker lacks the writes that went past it. */
 static void mark_records(struct store *s, const struct record *but, unsigned int *nr)
 {
 	size_t i;

@@ -146,7 +146,7 @@ bool next_bad_blocks(const struct store *s, u64 *nr, u64 *end)
 	return *nr < limit;
 }
 
-/* Of one sort of damage, does this one get a line? All are counted. */
+/* Does this damage, one of a sort, get a line? All are counted. */
 static bool gets_line(struct report *r, unsigned long *seen)
 {
 	if (++*seen <= REPORT_FIRST)

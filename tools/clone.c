@@ -48,7 +48,7 @@ struct clone {
 
 /* ---- before ---- */
 
-/* Who is copied where: made when, of which device, how long, to which device. */
+/* What is copied where: made when, of which device, how long, to which device. */
 static void name_it(struct clone *k, const struct cowsnap_item *snap, const char *target)
 {
 	const struct cowsnap_item *store = cowsnap_parent(snap);

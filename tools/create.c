@@ -26,7 +26,7 @@
 #define LIMIT_SECONDS	10
 
 const struct option_text create_options[] = {
-	{ "name", 0, "NAME", "of the new device, /dev/mapper/NAME (default: that of ORIGIN)" },
+	{ "name", 0, "NAME", "name of the new device, /dev/mapper/NAME (default: that of ORIGIN)" },
 	{ "chunk", 'c', "SIZE", "unit of copying, a power of two up to 8M (default 4K)" },
 	{ "transient", 't', NULL, "a store that is gone with its snapshots; makes the first" },
 	{ "existing", 'e', NULL, "open the snapshots that STORE has of ORIGIN" },
@@ -270,7 +270,7 @@ static int make_transient_origin(struct create *k)
 	return r ? r : make_transient(k);
 }
 
-/* Of an interrupted run, not somebody's device that happens to have the name. */
+/* It is an interrupted run's, not another device that happens to have the name. */
 static bool is_setup(const struct map *m)
 {
 	char id[16];

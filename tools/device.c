@@ -262,7 +262,7 @@ static int open_as(struct device *dev, const char *path, bool write, bool shared
 	dev->io.sync = file_sync;
 	if (stat(path, &st))
 		return fail_errno(dev);
-	/* Of a block device, and of nothing else, this is exclusive use. */
+	/* For a block device, and nothing else, this means exclusive use. */
 	if (S_ISBLK(st.st_mode) && !shared)
 		flags |= O_EXCL;
 	dev->fd = open(path, flags);

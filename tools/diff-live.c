@@ -28,7 +28,7 @@ static const struct cowsnap_item *store_on(const struct cowsnap *c, const char *
 	return NULL;
 }
 
-/* Of an origin with several, the persistent one. */
+/* If an origin has several, the persistent one. */
 static const struct cowsnap_item *store_of(const struct cowsnap_item *item)
 {
 	const struct cowsnap_item *store;
@@ -67,7 +67,7 @@ static bool may_be_live(const char *word, bool *is_device)
 			      strncmp(word, "../", 3));
 }
 
-/* Of a snapshot that is not there, the origin's: whoever reads the store says what is missing. */
+/* If the snapshot is not there, the origin's: the reader of the store says what is missing. */
 static const struct cowsnap_item *find_by_name(const struct live *l, const char *word)
 {
 	const struct cowsnap_item *item = cowsnap_find(l->c, word);

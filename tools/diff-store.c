@@ -124,7 +124,7 @@ static bool any_bad(const struct store *s)
 	return false;
 }
 
-/* What is still wrong after some time is damaged, and whoever looks at it says so. */
+/* What is still wrong after some time is damaged, and the reader says so. */
 static int load_again(struct diff_store *ds)
 {
 	int i;

@@ -104,7 +104,7 @@ static bool valid(const struct entry *e)
 			     ENTRY_TWICE));
 }
 
-/* Those that are not valid are not in the dump: whoever has them lacks them there. */
+/* Entries that are not valid are not in the dump: snapshots that have them lack them there. */
 static u64 lost_epoch(const struct store *s)
 {
 	u64 lost = exceptions_lost_epoch(s);

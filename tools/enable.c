@@ -26,9 +26,9 @@
 
 const struct option_text enable_options[] = {
 	{ "store", 's', "STORE", "the device that is to keep the old data" },
-	{ "name", 0, "NAME", "of the origin, /dev/mapper/NAME (default: that of DEVICE, or root)" },
+	{ "name", 0, "NAME", "name of the origin, /dev/mapper/NAME (default: that of DEVICE, or root)" },
 	{ "chunk", 'c', "SIZE", "unit of copying, a power of two up to 8M (default 4K)" },
-	{ "options", 'o', "LIST", "of the line in /etc/cowsnaptab (default: nofail)" },
+	{ "options", 'o', "LIST", "options of the line in /etc/cowsnaptab (default: nofail)" },
 	{ "file", 0, "FILE", "another file than /etc/cowsnaptab" },
 	{ "force", 'f', NULL, "overwrite what STORE holds" },
 	{ "dry-run", 'n', NULL, "print the line, change nothing" },
@@ -151,7 +151,7 @@ static bool names_plain(struct enable *k, const char *spec)
 	return means(k, spec, k->number);
 }
 
-/* Who mounts it by a name of the device itself would go past the origin. */
+/* A mount by a name of the device itself would go past the origin. */
 static int look_at_fstab(struct enable *k)
 {
 	FILE *in = setmntent("/etc/fstab", "re");

@@ -205,7 +205,7 @@ static void judge_exception(struct store *s, struct entry *e, struct entry *befo
 	}
 }
 
-/* Of the private versions [@from, @to) of a chunk, is there one of @epoch? */
+/* Is one of the private versions [@from, @to) of a chunk of @epoch? */
 static bool private_of(const struct store *s, size_t from, size_t to, u64 epoch)
 {
 	size_t end = to;
@@ -221,7 +221,7 @@ static bool private_of(const struct store *s, size_t from, size_t to, u64 epoch)
 	return from < end && s->entry[s->order[from]].epoch == epoch;
 }
 
-/* A copied version is dead as well if all who would see it have one of their own. */
+/* A copied version is dead as well if all snapshots that would see it have one of their own. */
 static void judge_hidden(struct store *s, struct entry *e, size_t from, size_t to)
 {
 	size_t i = first_live_above(s, e->older);

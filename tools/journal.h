@@ -21,7 +21,7 @@ struct journal {
 	uint32_t pages;		/* checksum of these */
 };
 
-/* Of the clone @what; ->done is 0 unless an earlier run of the same left more. */
+/* The journal of the clone @what; ->done is 0 unless an earlier run of the same left more. */
 void journal_open(struct journal *j, const char *what);
 /* 0, or -1: it cannot be written. */
 int journal_write(const struct journal *j);

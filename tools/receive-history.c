@@ -146,7 +146,7 @@ enum history_answer history_ask(const struct history *h, struct target *t,
 
 /* ---- one more ---- */
 
-/* Of the snapshot @id, which has just been made. */
+/* The entry of the snapshot @id, which has just been made. */
 static int note(const struct history *h, u32 id, struct receive_kept *kept)
 {
 	struct diff_store ds;

@@ -106,7 +106,7 @@ static void repair_record(struct repair *p, struct record *rec)
 	make_plausible(p->s, rec);
 }
 
-/* Of two with one number, or one epoch, nobody knows which is the right one. */
+/* If two have one number, or one epoch, it is unknown which is the right one. */
 static void distrust_twins(struct repair *p)
 {
 	struct store *s = p->s;

@@ -40,7 +40,7 @@ static bool may_be_seen(const struct entry *e, u64 epoch)
 	return exception_is_private(e) ? e->epoch == epoch : e->epoch >= epoch;
 }
 
-/* Of one chunk: private ones first, then the oldest. */
+/* The order within one chunk: private ones first, then the oldest. */
 static int by_chunk(const void *a, const void *b)
 {
 	const struct seen *x = a, *y = b;

@@ -220,7 +220,7 @@ bool record_live(const struct record *r);
 int exceptions_judge(struct store *s);
 /* Read the data of all that are alive, or (unsure) of those that need it. */
 int exceptions_verify(struct store *s);
-/* Of a commit not known to have ended, find what cannot be believed. */
+/* Find what cannot be believed of a commit that is not known to have ended. */
 int exceptions_doubt(struct store *s);
 bool exception_has_crc(const struct entry *e);
 /* Is it one: a version of a chunk, neither free nor metadata? */

@@ -38,7 +38,7 @@ static bool is_line_of(const char *text, const char *name)
 	return n == strlen(name) && !strncmp(text, name, n);
 }
 
-/* Who renames a new directory entry has it only when the directory is flushed. */
+/* A renamed directory entry lasts only when the directory is flushed. */
 static int sync_directory(const char *path)
 {
 	char *copy = strdup(path);

@@ -73,7 +73,7 @@ static int note_death(const struct tab *t, const struct tab_line *l, const struc
 	return 0;
 }
 
-/* Who uses a volume that was taken over would go on, past its snapshots. */
+/* Users of a volume that was taken over would go on, past its snapshots. */
 static int refuse_use(struct cowsnap *c, const struct tab_line *l, const struct cowsnap_item *o)
 {
 	const char *number = cowsnap_get(o, "number"), *path = cowsnap_get(o, "device");

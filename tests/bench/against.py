@@ -11,7 +11,7 @@ RATE_SLACK = .02
 TIME_SLACK = .05
 PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
 WHATS = ("rate", *PERCENTILES)
-# Units of which less is better. Of all others, more is.
+# Units of which less is better. For all others, more is.
 LESS_IS_BETTER = {"ms", "KiB", "bytes", "instructions", "requests", "s"}
 # In ordinary time: these figures do not repeat.
 NOT_COMPARED = {"processors"}

@@ -6,7 +6,7 @@
  * when a request ends: each bio is carried out below at once and its end is held back until
  * the modelled disk would have done it. README.md in this directory has the formulas.
  *
- * Who has a bio: device mapper until its end below comes to platter_end_io(); then the disk,
+ * Owner of a bio: device mapper until its end below comes to platter_end_io(); then the disk,
  * on exactly one of three lists (waiting for the head, waiting for room in the cache or for a
  * flush, crossing the link), or in none while it is the one under the head; device mapper
  * again when platter_finish() ends it. All of it is under disk->lock, irqs off.

@@ -180,7 +180,7 @@ third=$(mkloop 16M)
 cowsnap create --name data "$one" "$store" >/dev/null
 dmcreate room "0 $(sectors "$other") linear $other 0"
 cowsnap create --name more "$two" /dev/mapper/room >/dev/null
-# Whoever writes a number to the first writes it to the second afterwards.
+# The writer of a number to the first writes it to the second afterwards.
 perl -e 'use Fcntl; sysopen(A, "/dev/mapper/data", O_WRONLY | O_SYNC) or die;
 	sysopen(B, "/dev/mapper/more", O_WRONLY | O_SYNC) or die;
 	for ($i = 1; ; $i++) { for my $f (*A, *B) {

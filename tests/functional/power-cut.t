@@ -87,7 +87,7 @@ remove_devices()
 	done
 }
 
-# cut_once DIR CUTS ARGS...: one recording. Whoever ends us ends it.
+# cut_once DIR CUTS ARGS...: one recording. It ends with this test.
 cut_once()
 {
 	local dir=$1 cuts=$2 rc=0

@@ -4,7 +4,7 @@
 # A story that a document tells: the commands of the block after "<!-- story", each a line, as a
 # new user types them.
 #
-# Whoever sources this has functions "before" and "after", which are given a line and do what the
+# A test that sources this has functions "before" and "after", which are given a line and do what the
 # user does besides, and look; and $SUBSTITUTE, a sed script that puts the test's devices in.
 
 STORY_COMMANDS=10

@@ -12,7 +12,7 @@ MIB=1048576
 exact_copies
 plan 11
 
-# Whoever comes there may be put to sleep; where from is in the trace.
+# A task that comes there may be put to sleep; where from is in the trace.
 probe()
 {
 	echo 'p:cowprobe/throttled rq_qos_wait' >>"$TRACING/kprobe_events" ||
@@ -39,7 +39,7 @@ under()
 		END { print nr + hit }' "$TEST_TMP/trace"
 }
 
-# traced COMMAND...: who is throttled meanwhile.
+# traced COMMAND...: which tasks are throttled meanwhile.
 traced()
 {
 	echo >"$TRACING/trace"

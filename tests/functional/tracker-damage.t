@@ -23,7 +23,7 @@ flipped()
 	flip_bits "$TEST_TMP/bad" $(((block * BLOCK + 100) * 8 + 4))
 }
 
-# Of the last write only the first half has come: the chunk that has changed is in the second.
+# Only the first half of the last write has come: the chunk that has changed is in the second.
 torn()
 {
 	copy_half "$TEST_TMP/before" "$TEST_TMP/bad" 1

@@ -389,7 +389,7 @@ static void load_snapshots(struct loader *l)
 	for (i = 0; i < l->v->nr_slots; i++) {
 		if (l->v->slot[i].kind != COWSNAP_SLOT_RECORDS)
 			continue;
-		/* Of two with one number the later place counts. */
+		/* If two have one number the later place counts. */
 		for (j = i + 1; j < l->v->nr_slots; j++)
 			if (l->v->slot[j].kind == COWSNAP_SLOT_RECORDS &&
 			    l->v->slot[j].chunk == l->v->slot[i].chunk)

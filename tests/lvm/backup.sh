@@ -4,7 +4,7 @@
 # The cowsnap command with snapshots that LVM has made: it lists, mounts, clones, compares and
 # sends them by LVM's names. A backup in full and of what has changed is restored elsewhere.
 #
-# Whoever sources this has the volume vg/lv of 16 MiB and a function make_snapshot NAME.
+# A test that sources this has the volume vg/lv of 16 MiB and a function make_snapshot NAME.
 
 # shellcheck source=../functional/story.sh
 . "$TESTS_DIR/functional/story.sh"

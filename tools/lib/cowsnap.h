@@ -53,7 +53,7 @@ int cowsnap_abi(void);
 /* *@c is set even if this fails, unless to NULL for lack of memory. */
 int cowsnap_open(struct cowsnap **c);
 void cowsnap_close(struct cowsnap *c);
-/* Of the last function that failed; "" before any did. Valid until the next call. */
+/* Why the last function failed; "" before any did. Valid until the next call. */
 const char *cowsnap_error(const struct cowsnap *c);
 
 /*

@@ -8,7 +8,7 @@
 #include "handle.h"
 #include "item.h"
 
-/* Of a store that is open. Returns 0 or the status that has been explained. */
+/* For a store that is open. Returns 0 or the status that has been explained. */
 static int compare(struct diff_store *ds, struct diff *d, const char *from, const char *to,
 		   bool across)
 {

@@ -65,7 +65,7 @@ const struct cowsnap_item *cowsnap_first(const struct cowsnap *c)
 
 /* ---- by name ---- */
 
-/* Of a path, or of LVM's volume, VG/LV. */
+/* The item of a path, or of LVM's volume, VG/LV. */
 static bool number_of(const char *name, char *number, size_t len)
 {
 	char path[300];

@@ -18,7 +18,7 @@ struct first_store {
 	unsigned int nr_options;	/* words of it */
 };
 
-/* Of an origin that cowsnap_scan() has found. As cowsnap_snapshot(), with number 1. */
+/* For an origin that cowsnap_scan() has found. As cowsnap_snapshot(), with number 1. */
 int snapshot_first(struct cowsnap *c, const char *origin, const struct first_store *first,
 		   unsigned int seconds);
 
