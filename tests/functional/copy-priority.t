@@ -60,7 +60,7 @@ put_letter /dev/mapper/o B $SOON 4096 &
 third=$!
 ok "two writers wait for copies" wait_for 60 parked $((before + 2))
 dm resume disk
-ok "all three writers are served" all_end_well "$first" "$second" "$third"
+ok "all three writers are served beside copies ahead" all_end_well "$first" "$second" "$third"
 ok "the snapshot has the old data" all_letter /dev/mapper/s A
 trace_stop >"$TEST_TMP/trace"
 reads=$(grep -c '^bio_queue R' "$TEST_TMP/trace")

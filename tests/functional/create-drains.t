@@ -36,7 +36,7 @@ writer=$!
 wait_for 60 io_is_in_flight o write
 not_ok "no snapshot is made beside a write that takes longer than hold_timeout" \
 	snap_up s /dev/mapper/home "$store" N 8
-ok "that write has not ended" kill -0 "$writer"
+ok "the write that hindered the snapshot has not ended" kill -0 "$writer"
 like "$(kernel_log)" 'writes under way did not end within 200 ms \(parameter hold_timeout\)' \
 	"the log says why"
 dmsetup remove s 2>/dev/null || true

@@ -119,8 +119,8 @@ read -r steps names < <("$TOOLS/cowstep" 0 '' "$tool" enable --file="$tab" --nam
 	--store="$store" "$base" | tail -n 1)
 "$tool" disable -f --file="$tab" data
 diag "$steps steps, of which these change names: $names"
-isnt "$names" "" "some of its steps change names"
-ok "it has more than ten steps" test "$steps" -gt 10
+isnt "$names" "" "some steps of enable change names"
+ok "enable has more than ten steps" test "$steps" -gt 10
 
 # So many of them, from the first to the last but two: runs differ by what they find. And each that
 # changes names.
@@ -141,6 +141,6 @@ for at in $places; do
 	try "power cut, next boot" boots
 	try "power cut, run again" goes_on
 done
-is "$stopped" "$rounds" "it was stopped after $rounds of its steps"
+is "$stopped" "$rounds" "enable was stopped after $rounds of its steps"
 is "$wrong" 0 "wherever it is interrupted the machine boots, and the same command goes on"
 done_testing

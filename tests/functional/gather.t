@@ -45,11 +45,11 @@ ok "four reads of the store take their time" wait_for 30 reads_are_delayed cow 4
 put_letter /dev/mapper/o D $((2 * MIB)) 4096 &
 ok "a write to the origin does not wait for them" wait_for 60 has_ended $!
 put_letter /dev/mapper/s E $((3 * MIB)) 512 &
-ok "nor does a write to the snapshot" wait_for 60 has_ended $!
-ok "they are still under way" all_run
+ok "a write to the snapshot does not wait for slow reads" wait_for 60 has_ended $!
+ok "the slow reads are still under way" all_run
 release_reads cow "$store"
-ok "they come to their end" all_end_well "${readers[@]}"
-is "$(cat "$TEST_TMP"/read.* | tr -d A | wc -c)" 0 "what they have read is right"
+ok "the slow reads end" all_end_well "${readers[@]}"
+is "$(cat "$TEST_TMP"/read.* | tr -d A | wc -c)" 0 "the slow reads give the old data"
 dmremove s
 dmremove o
 dmremove cow
@@ -68,7 +68,7 @@ put_letter /dev/mapper/o G $((5 * MIB)) 4096 &
 writers+=("$!")
 ok "the copy for the next one does not wait until it has ended" wait_for 60 writes_are_delayed home 2
 swap_table home "$(linear_table "$base")"
-ok "both end" all_end_well "${writers[@]}"
+ok "both writes to the rotational disk end" all_end_well "${writers[@]}"
 dmremove s
 dmremove o
 dmremove home

@@ -214,7 +214,7 @@ delete_nearly_all()
 	mapfile -t most < <(every 3 3 && every 3 2)
 	ok "nearly all snapshots are deleted" delete "${most[@]}"
 	is "$(key_of o snapshots)" $((LATER + 2)) "the origin counts the others"
-	is "$(wrong 0 1 "$N" "$LAST")" "" "the others have their instants"
+	is "$(wrong 0 1 "$N" "$LAST")" "" "the other snapshots show their instants"
 	dmremove o
 }
 

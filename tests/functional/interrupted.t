@@ -71,7 +71,7 @@ is "$("$tool" list data | awk 'NR > 1 { print $2 }' | xargs)" "16M 64M 8M" \
 	"origin and store have the room, the snapshot its length"
 put /dev/mapper/data - 0 $((4 * MIB)) $((8 * MIB - 4096)) $MIB
 ok "the snapshot is activated" "$tool" activate data@1
-ok "it is what it was, beyond the room that the store had" same /dev/mapper/data@1 "$TEST_TMP/image"
+ok "the snapshot keeps what was written beyond the store's old room" same /dev/mapper/data@1 "$TEST_TMP/image"
 "$tool" deactivate data@1
 image /dev/mapper/data "$TEST_TMP/long"
 "$tool" snapshot data >/dev/null
@@ -100,12 +100,12 @@ clone_ended()
 target=$(mkloop 16M)
 dmcreate slow "0 32768 delay $target 0 0 $target 0 1000"
 ok "clone --background begins" background data@2 /dev/mapper/slow
-ok "it is not at its end when the command is" dmsetup info data@2
+ok "clone --background copies on after the command has ended" dmsetup info data@2
 put /dev/mapper/data - 0 $MIB
 swap_table slow "$(linear_table "$target")"
-ok "it comes to its end" wait_for 60 clone_ended
+ok "clone --background comes to its end" wait_for 60 clone_ended
 ok "the clone has every byte" same /dev/mapper/slow "$TEST_TMP/long"
-not_ok "one that cannot begin says so before it goes to the background" \
+not_ok "a clone that cannot begin fails before it goes to the background" \
 	background data@2 "$(mkloop 8M)"
 like "$(<"$TEST_TMP/out")" 'too small' "why is said"
 dmremove slow
@@ -250,7 +250,7 @@ name=vol device=/dev/mapper/vol
 took=$(time_of "$tool" remove -f vol)
 is "$(rounds "remove of a volume" "$took" remove_round 2>&1)" "" \
 	"remove of a volume that was taken over, killed $ROUNDS times in $took us: it is plain again"
-is "$(table_of vol)" linear "that is so"
+is "$(table_of vol)" linear "a volume whose remove was killed is linear"
 "$tool" remove -f vol >/dev/null 2>&1
 dmremove vol
 done_testing

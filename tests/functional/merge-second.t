@@ -46,7 +46,7 @@ dmreload home "$(slow_writes "$base" $HOME_MS)"
 dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home /dev/mapper/cow P 128 2 id 2"
 ok "the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
 left=$(left_of o)
-isnt "$left" 0 "nothing is merged before that"
+isnt "$left" 0 "nothing is merged before the first stretch is written"
 dmreload cow "$(slow_writes "$store" $STORE_MS)"
 # c1 is on its way to the store, for snapshot 1, which has c0 already.
 put_letter /dev/mapper/o P $((both + CHUNK)) 4096 &
@@ -57,7 +57,7 @@ put_letter /dev/mapper/o Q $both 4096 &
 ok "a write goes home beside the merge's" wait_for 60 writes_are_delayed home $((at_home + 1))
 # Were c0 copied now, it would be without the Q.
 put_letter /dev/mapper/o R $((both + 4096)) $((2 * CHUNK - 4096)) &
-is "$(left_of o)" "$left" "nothing was merged meanwhile"
+is "$(left_of o)" "$left" "nothing is merged while writes go home beside the merge"
 wait
 dmreload cow "$(slow_writes "$store" 0)"
 dmreload home "$(slow_writes "$base" 0)"

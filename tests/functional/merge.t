@@ -136,11 +136,11 @@ ok "slowly: the merge ends when the throttle is lifted" wait_for 100 merged
 ok "slowly: the origin is right" same /dev/mapper/o "$TEST_TMP/old3"
 snapshots_are_right "slowly" 1 4
 dmreload o "$(origin_table "$base" store "$store")"
-ok "afterwards a snapshot is made" dm message o 0 create 9
+ok "after the merge a snapshot is made" dm message o 0 create 9
 cp "$TEST_TMP/old3" "$TEST_TMP/old9"
 put /dev/mapper/o "$TEST_TMP/old3" 0 $MIB
 snapshots_are_right "afterwards" 9 4
-not_ok "afterwards the merged one cannot be opened" snap_up s "$base" "$store" P 8 id 3
+not_ok "after the merge the merged snapshot cannot be opened" snap_up s "$base" "$store" P 8 id 3
 dmremove o
 
 # ---- I/O to what is being merged does not wait for the throttle ----

@@ -73,7 +73,7 @@ ok "some are taken, some refused" test "${taken[0]-0}" -ge 5 -a "${taken[2]-0}" 
 diag "${taken[0]} taken, ${taken[2]} refused"
 "$tool" create --name one "$base" "$store" >/dev/null
 not_ok "an origin gets no second name" "$tool" create --name two "$base" "$store"
-ok "the same name again is no error" "$tool" create --name one "$base" "$store"
+ok "create again with the same name is no error" "$tool" create --name one "$base" "$store"
 "$tool" remove one >/dev/null
 
 # Paths.
@@ -87,15 +87,15 @@ mkfs.ext4 -qF "$base"
 ok "a device is created by an odd path" "$tool" create --name data "$odd/$odd" "$store"
 "$tool" snapshot data >/dev/null
 ok "a snapshot is mounted in an odd directory" "$tool" mount data@1 "$odd"
-ok "it is unmounted there" "$tool" umount "$odd"
+ok "a snapshot is unmounted from an odd directory" "$tool" umount "$odd"
 ok "a stream becomes a file of an odd name" \
 	bash -c "set -o pipefail; '$tool' send data@1 | '$tool' receive \"\$1\"" - "$odd/image"
-ok "it has every byte" cmp "$odd/image" "$base"
-ok "a later one is applied to it" \
+ok "the file of an odd name has every byte" cmp "$odd/image" "$base"
+ok "changes are received into the file of an odd name" \
 	bash -c "set -o pipefail; '$tool' snapshot data >/dev/null && '$tool' send --from data@1 data@2 |
 		'$tool' receive \"\$1\"" - "$odd/image"
 ok "an origin is found by an odd path of its device" "$tool" list "$odd/$odd"
-ok "all is removed" "$tool" remove -f data
+ok "the origin made by an odd path is removed" "$tool" remove -f data
 not_ok "no command in a name was run" test -e pwned
 cd / || exit
 done_testing

@@ -42,6 +42,6 @@ put_letter /dev/mapper/o C $((at + 8192)) 4096 &
 writer=$!
 sleep 1
 ok "another write does not change the snapshot" all_letter /dev/mapper/s A $((at + 8192)) 4096
-ok "all writes end" wait "$flood" "$writer"
+ok "all writes that waited for pendings end" wait "$flood" "$writer"
 dmreload cow "$(linear_table "$store")"
 ok "the snapshot has the old data everywhere" all_letter /dev/mapper/s A

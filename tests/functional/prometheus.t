@@ -23,11 +23,11 @@ metrics=$TEST_TMP/metrics
 ok "status --prometheus" "$tool" status --prometheus
 cp "$TEST_TMP/out" "$metrics"
 label='[a-z]+="([^"\\]|\\.)*"'
-ok "each line is of the right form" \
+ok "each line of the metrics is of the right form" \
 	test -z "$(grep -vE "^(# TYPE cowsnap_[a-z_]+ untyped|cowsnap_[a-z_]+\{$label(,$label)*\} [0-9]+)\$" "$metrics")"
 ok "the lines of a metric stand together" \
 	test -z "$(sed -nE 's/^(cowsnap_[a-z_]+)\{.*/\1/p' "$metrics" | uniq | sort | uniq -d)"
-ok "each is announced" diff <(sed -nE 's/^(cowsnap_[a-z_]+)\{.*/\1/p' "$metrics" | uniq) \
+ok "each metric has a line TYPE" diff <(sed -nE 's/^(cowsnap_[a-z_]+)\{.*/\1/p' "$metrics" | uniq) \
 	<(sed -nE 's/^# TYPE ([a-z_]+) .*/\1/p' "$metrics")
 like "$(<"$metrics")" 'cowsnap_snapshot_state\{snapshot="data@1",state="live"\} 1' \
 	"the state is a label"
@@ -64,10 +64,10 @@ install_file cowsnap-metrics.timer "$TEST_TMP/timer"
 install_file cowsnap.rules.yml "$TEST_TMP/rules"
 like "$(grep ^Environment "$unit")" 'FILE=/.*/cowsnap.prom$' "the service has a file"
 ok "the service writes it" service
-is "$(grep -c . "$file")" "$(grep -c . "$metrics")" "with a line for each that status prints"
-not_ok "nothing else is left" test -e "$file.new"
+is "$(grep -c . "$file")" "$(grep -c . "$metrics")" "the service's file has as many lines as status prints"
+not_ok "the service leaves no temporary file" test -e "$file.new"
 is "$(asked_for | grep -vxFf <(sed -nE 's/^# TYPE (.*) untyped/\1/p' "$metrics"))" "" \
-	"there is each metric that the rules ask for"
+	"status has each metric that the rules ask for"
 like "$(<"$TEST_TMP/timer")" 'OnUnitActiveSec=1min.*WantedBy=timers.target' "the timer repeats it"
 
 # Half of the store cannot take what is written: the snapshot is invalid.

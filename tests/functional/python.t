@@ -28,21 +28,21 @@ python()
 }
 
 is "$(python <<<'print([o["name"] for o in c.list()], [len(o["stores"]) for o in c.list()])')" \
-	"['one', 'two'] [1, 1]" "what there is"
-is "$(python <<<'print(c.snapshot("one", "two"))')" "['one@1', 'two@1']" "two snapshots at one instant"
+	"['one', 'two'] [1, 1]" "list() has both origins, with a store each"
+is "$(python <<<'print(c.snapshot("one", "two"))')" "['one@1', 'two@1']" "snapshot() makes two at one instant"
 put /dev/mapper/one - 0 4096 $((1 << 20)) 12288
-is "$(python <<<'print(c.diff("one@1"))')" "[(0, 4096), (1048576, 12288)]" "what has changed until now"
-is "$(python <<<'print(c.snapshot("one"))')" "['one@2']" "one more"
+is "$(python <<<'print(c.diff("one@1"))')" "[(0, 4096), (1048576, 12288)]" "diff() of one snapshot: what has changed until now"
+is "$(python <<<'print(c.snapshot("one"))')" "['one@2']" "snapshot() makes one more"
 put /dev/mapper/one - $((7 << 20)) 4096
 is "$(python <<<'print(c.diff("one@1", "one@2"))')" "[(0, 4096), (1048576, 12288)]" \
-	"what has changed between two"
+	"diff() of two snapshots: what has changed between them"
 is "$(python <<<'print(c.diff("one@2"), c.diff("two@1"))')" "[(7340032, 4096)] []" \
-	"of each store its own"
+	"diff() of each store has its own changes"
 ok "a snapshot is activated" python <<<'c.activate("one@1")'
-ok "it has what was there" same /dev/mapper/one@1 "$TEST_TMP/old"
+ok "the activated snapshot has the old data" same /dev/mapper/one@1 "$TEST_TMP/old"
 is "$(python <<<'print([s["device"] for o in c.list() for t in o["stores"] for s in t["snapshots"]
-	if "device" in s])')" "['/dev/mapper/one@1']" "that is listed"
-ok "it is deactivated and deleted" python <<<'c.deactivate("one@1"); c.delete("one@1")'
+	if "device" in s])')" "['/dev/mapper/one@1']" "list() has the activated snapshot's device"
+ok "a snapshot is deactivated and deleted" python <<<'c.deactivate("one@1"); c.delete("one@1")'
 
 # refused TEXT: what Python, standard input, is told.
 refused()

@@ -101,12 +101,12 @@ again()
 	"$tool" send --throttle 8K --from src@1 src@2 | "$tool" receive --snapshot dst
 }
 ok "the same changes again are no error" again
-is "$(newest)" 3 "and make no snapshot"
+is "$(newest)" 3 "the same changes again make no snapshot"
 ok "without --snapshot none is made" receive_into /dev/mapper/dst 2 1
-is "$(newest)" 3 "that is so"
-ok "with the same stream again it is" receive_into dst 2 1 --snapshot
+is "$(newest)" 3 "receive without --snapshot has made none"
+ok "the same stream again with --snapshot makes the snapshot" receive_into dst 2 1 --snapshot
 is "$(newest)" 4 "the image that was there has its snapshot"
-ok "and that shows it" shows dst@4 "$TEST_TMP/image1"
+ok "the snapshot made afterwards shows the image" shows dst@4 "$TEST_TMP/image1"
 
 # ---- another base
 
@@ -117,7 +117,7 @@ put /dev/mapper/dst - 69632 4096
 refused 'it was changed since .*; cowsnap rollback dst@4' "an origin that was written meanwhile" \
 	receive_into dst 1 2 --snapshot
 ok "the remedy works" "$tool" rollback -q dst@4
-ok "and then the changes are received" receive_into dst 1 2 --snapshot
+ok "after the rollback the changes are received" receive_into dst 1 2 --snapshot
 ok "the origin is the newer image again" same /dev/mapper/dst "$TEST_TMP/image2"
 last=$(newest)
 
@@ -185,7 +185,7 @@ ok "where to go on is said" grep -q 'go on with cowsnap send --resume cowsnap1-'
 is "$(newest)" "$last" "no snapshot is made of half an image"
 ok "the base is kept" shows "dst@$last" "$TEST_TMP/image2"
 token=$("$tool" receive --token /dev/mapper/dst)
-ok "with the token it goes on" bash -c \
+ok "a stream damaged in its middle goes on with the token" bash -c \
 	"'$tool' send --resume $token src@3 | '$tool' receive --snapshot dst"
 ok "the origin is the newest image" same /dev/mapper/dst "$TEST_TMP/image3"
 

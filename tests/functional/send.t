@@ -94,7 +94,7 @@ ok "the device is the snapshot" is_snapshot "$target" 2
 # What was written before the question is in the answer, whatever is written meanwhile.
 create 3
 ok "what has changed until now is listed while it is written" bash -c "$tool diff --extents o@1 >$TEST_TMP/extents"
-ok "and between two snapshots" bash -c "$tool diff --extents o@1 o@3 >$TEST_TMP/between"
+ok "what differs between two snapshots is listed while the origin is written" bash -c "$tool diff --extents o@1 o@3 >$TEST_TMP/between"
 content 1 "$TEST_TMP/content.1"
 content 3 "$TEST_TMP/content.3"
 is "$(missed "$TEST_TMP/extents" "$TEST_TMP/content.1" "$TEST_TMP/content.3")" 0 \
@@ -115,8 +115,8 @@ not_ok "a target that cannot be written stops the stream" send_to /dev/mapper/ba
 says "go on with cowsnap send --resume cowsnap1-" "where to go on is said"
 swap_table bad "$(linear_table "$target")"
 token=$("$tool" receive --state "$TEST_TMP/state" --token /dev/mapper/bad)
-ok "with the token it goes on" send_to /dev/mapper/bad --resume "$token" o@3
-ok "and the target is the snapshot" cmp /dev/mapper/bad "$TEST_TMP/content.3"
+ok "a stream stopped by its target goes on with the token" send_to /dev/mapper/bad --resume "$token" o@3
+ok "a stream that went on gives the snapshot" cmp /dev/mapper/bad "$TEST_TMP/content.3"
 
 # As LVM has them: two stores of one origin, each with a snapshot of the same number.
 second=$(mkloop 24M)
@@ -127,9 +127,9 @@ put /dev/mapper/o - 0 65536
 for which in store second; do
 	"$tool" send "${!which}" 3 | "$tool" receive "$TEST_TMP/of-$which"
 done
-ok "of two snapshots with one number the one of the store is sent" \
+ok "two stores, one number: the first store's snapshot is sent" \
 	cmp "$TEST_TMP/of-store" "$TEST_TMP/content.3"
-ok "and of the other store the other" cmp "$TEST_TMP/of-second" "$TEST_TMP/content.other"
+ok "two stores, one number: the second store's snapshot is sent" cmp "$TEST_TMP/of-second" "$TEST_TMP/content.other"
 dmremove three
 dmsetup message o 0 set throttle 1
 dmreload o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 3"

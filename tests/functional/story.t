@@ -63,11 +63,11 @@ after()
 				cmp $TEST_TMP/whole.img $TEST_TMP/data.img"
 		;;
 	cmp*) is "$(day_on "$other")" 2 "what is restored has the second day" ;;
-	"cowsnap rollback"*) is "$(day_on /dev/mapper/data)" 2 "so has the origin now" ;;
+	"cowsnap rollback"*) is "$(day_on /dev/mapper/data)" 2 "rolled back: the origin has the second day" ;;
 	"cowsnap remove"*)
-		is "$(day_on "$base")" 2 "and the plain device"
+		is "$(day_on "$base")" 2 "removed: the plain device has the second day"
 		not_ok "the origin is gone" dmsetup info data
-		is "$(cowsnap list | wc -l)" 1 "nothing is left to list"
+		is "$(cowsnap list | wc -l)" 1 "removed: nothing is left to list"
 		ok "the store can be used again" cmp -n 4096 "$store" /dev/zero
 		;;
 	esac
@@ -75,5 +75,5 @@ after()
 
 is "$(story_lines "$TESTS_DIR/../README.md" | wc -l)" \
 	"$(story_lines "$TESTS_DIR/../README.md" | grep -cE '^(cowsnap|dd|cmp) ')" \
-	"each line is a command"
+	"each line of the story is a command"
 tell "$TESTS_DIR/../README.md"

@@ -108,7 +108,7 @@ ok "enable of a device that is not in use" \
 ok "its origin is there at once" active
 like "$(<"$tab")" "data.UUID=$uuid.*nofail,store-uuid=" "the line names it by what it keeps"
 ok "enable again" cowsnap enable --file="$tab" --name data --store="$store" "$base"
-is "$(grep -c . "$tab")" 2 "there is one line of it (and a head)"
+is "$(grep -c . "$tab")" 2 "enable twice: the file has one line (and a head)"
 ok "a snapshot is made in the store that enable made" cowsnap snapshot data
 ok "start of what is started" tab start
 ok "stop" tab stop
@@ -120,7 +120,7 @@ is "$(state data@1)" live "the origin is there, with its snapshot"
 tab stop >/dev/null
 echo "$(tail -n 1 "$tab"),snapshot=1" >"$tab"
 ok "start with a device for the snapshot" tab start
-ok "it is there" test -b /dev/mapper/data@1
+ok "start with snapshot=1: the snapshot has a device" test -b /dev/mapper/data@1
 ok "stop takes it away too" tab stop
 echo "$(<"$tab"),noauto" >"$tab"
 tab start >/dev/null
@@ -146,13 +146,13 @@ line store-uuid=00000000000000000000000000000000
 refused 'is another one, with uuid' "a store with another uuid" start
 line defaults /dev/none
 refused 'store /dev/none: there is no such device' "a store that is not there" start
-ok "none of that has started anything" inactive
+ok "refused: no origin was started" inactive
 is "$(stored_state)" live "or cost the snapshot"
 
 line nofail /dev/none
 ok "with nofail a lost store is no failure" tab start
 ok "the origin is not there" inactive
-ok "it is noted why" grep -q 'no such device' /run/cowsnap/data.dropped
+ok "nofail, store missing: /run/cowsnap says why" grep -q 'no such device' /run/cowsnap/data.dropped
 ok "settle" tab settle
 like "$(<"$tab")" 'invalid=[0-9]+' "the line remembers it"
 sed -i "s|/dev/none|$store|" "$tab"
@@ -164,16 +164,16 @@ sleep 1
 cowsnap snapshot data >/dev/null
 tab stop >/dev/null
 tab start >/dev/null
-is "$(state data@2)" live "one that was made since then is"
+is "$(state data@2)" live "a snapshot made after the loss is live"
 tab stop >/dev/null
 
 new_boot
 line nofail
 sed -i "s/$uuid/none/" "$tab"
 ok "with nofail a device that is not there is passed over" tab start
-ok "nothing is started" inactive
+ok "nofail, device missing: no origin is started" inactive
 like "$(cat /run/cowsnap/data.dropped)" 'device UUID=none: there is no such device' \
-	"it is noted why that is so"
+	"nofail, device missing: /run/cowsnap says why"
 
 # ---- a device that is used past its origin ----
 
@@ -192,9 +192,9 @@ mount "$base" "$dir"
 cowsnap enable --file="$tab" --name data -f --store="$store" "$base" >/dev/null
 tab start >"$TEST_TMP/said" 2>&1
 is $? 0 "start of one whose store has never been used"
-like "$(<"$TEST_TMP/said")" 'of which 0 became invalid' "that nothing was lost is said"
+like "$(<"$TEST_TMP/said")" 'of which 0 became invalid' "start of an unused store: it says that nothing was lost"
 tab settle
-ok "and no loss is in the line" test -z "$(grep invalid= "$tab")"
+ok "start of an unused store: the line gets no invalid=" test -z "$(grep invalid= "$tab")"
 umount "$dir"
 
 # ---- cowsnap=drop ----
@@ -206,7 +206,7 @@ ok "has started nothing" inactive
 is "$(stored_state)" invalid "the snapshot is invalid"
 words root=/dev/sda
 ok "without the word" tab start data
-is "$(state data@1)" invalid "it stays so"
+is "$(state data@1)" invalid "after cowsnap=drop: the snapshot is invalid at the next start"
 tab stop >/dev/null
 
 begin_anew
@@ -235,7 +235,7 @@ tab stop >/dev/null
 tab start >"$TEST_TMP/said" 2>&1
 ok "at the next boot the word is explained" grep -q 'remove cowsnap.rollback' "$TEST_TMP/said"
 mount /dev/mapper/data "$dir"
-is "$(<"$dir/file")" newer "and does nothing"
+is "$(<"$dir/file")" newer "the word of an old rollback changes nothing"
 umount "$dir"
 words
 cowsnap snapshot data >/dev/null
@@ -250,7 +250,7 @@ ok "disable is refused while there are snapshots" \
 	grep -q 'it has 1 snapshot; --force deletes' <("$tool" disable --file="$tab" data 2>&1)
 ok "disable -f" cowsnap disable -f --file="$tab" data
 ok "the origin is gone" inactive
-ok "and its line" test -z "$(grep data "$tab")"
+ok "disable -f: the line is gone" test -z "$(grep data "$tab")"
 
 # ---- enable, killed at any step ----
 
@@ -317,12 +317,12 @@ not_enabled 'option "typo" is unknown' "enable with a wrong option" -o typo --na
 not_enabled '"a b" is no name' "enable with a wrong name" --name 'a b' --store="$third" "$fourth"
 not_enabled 'is a name that cowsnap uses' "with one that is taken" --name x-home --store="$third" "$fourth"
 not_enabled 'as the store of data' "with another line's store" --name x --store="$store" "$fourth"
-ok "nothing of that is in the file" cmp "$tab" "$TEST_TMP/before"
-ok "or in the store" cmp -n 4096 "$third" /dev/zero
+ok "refused enable: the file is as it was" cmp "$tab" "$TEST_TMP/before"
+ok "refused enable: the store is as it was" cmp -n 4096 "$third" /dev/zero
 printf 'dm-cowsnap store' >"$third"
 ok "a store that was about to be made is made" enable --name x --store="$third" "$fourth"
 cowsnap disable --file="$tab" x
-ok "one that was not used is made anew with other sizes" \
+ok "enable: a store that was not used is made anew with other sizes" \
 	enable --name x --chunk=64K --store="$third" "$fourth"
 cowsnap disable -f --file="$tab" x
 is "$("$tool" dump "$third" | awk '$1 == "chunk_sectors" { print $2 }')" 128 "the chunk is as wanted"
@@ -352,7 +352,7 @@ tab start >/dev/null
 sed -i "s/nofail,/nofail,invalid=77,/" "$tab"
 ok "start of what an older initramfs has started" tab start
 is "$(state data@1)" "" "the snapshot that it believed is gone"
-ok "and so is the word" test -z "$(grep invalid= "$tab")"
+ok "start of what an older initramfs has started: invalid= is gone" test -z "$(grep invalid= "$tab")"
 tab stop >/dev/null
 
 # ---- a volume that is taken over ----
@@ -378,10 +378,10 @@ ok "a volume is taken over" active
 not_ok "udev leaves it its links" below
 mount /dev/mapper/data "$dir"
 refused 'in use, and its snapshots would miss' "stop of one that is in use" stop data
-ok "it is an origin still" active
+ok "a refused stop leaves the origin" active
 umount "$dir"
-ok "stop of one that is not" tab stop data
-ok "it is a plain one again" inactive
+ok "stop of a taken-over volume that is not in use" tab stop data
+ok "a stopped taken-over volume is plain again" inactive
 is "$(below)" "cowsnap/data mapper/data" "its origin is yet to come, for udev"
 mount /dev/mapper/data "$dir"
 ok "start of one that is mounted already" tab start data
@@ -409,7 +409,7 @@ is "$(stored_state)" invalid "its snapshot with it"
 begin_anew
 sed -i 's/nofail,/nofial,/' "$tab"
 not_ok "without nofail it is not" tab start
-ok "nothing is started" inactive
+ok "a wrong line without nofail: no origin is started" inactive
 is "$(stored_state)" live "the snapshot is kept"
 words cowsnap=drop
 ok "cowsnap=drop helps" tab start
@@ -421,8 +421,8 @@ words
 begin_anew
 blockdev --setro "$store"
 ok "with a store that is read-only the device is given up" tab start
-ok "nothing is started" inactive
-ok "it is noted" grep -q read-only /run/cowsnap/data.dropped
+ok "a read-only store: no origin is started" inactive
+ok "a read-only store: /run/cowsnap says so" grep -q read-only /run/cowsnap/data.dropped
 ok "settle" tab settle
 blockdev --setrw "$store"
 like "$(<"$tab")" 'invalid=[0-9]+' "the line remembers it"
@@ -433,7 +433,7 @@ tab stop >/dev/null
 begin_anew
 blockdev --setro "$store"
 words cowsnap=drop
-ok "the same with cowsnap=drop" tab start
+ok "a read-only store with cowsnap=drop: start succeeds" tab start
 words
 blockdev --setrw "$store"
 
@@ -462,8 +462,8 @@ line nofail
 ok "two devices with that UUID are given up" tab start
 words cowsnap=drop
 new_boot
-ok "with cowsnap=drop too" tab start
-ok "it is noted, so that both get their links back" test -e /run/cowsnap/data.dropped
+ok "two devices with that UUID are given up with cowsnap=drop too" tab start
+ok "two devices with that UUID: the note gives both their links back" test -e /run/cowsnap/data.dropped
 words
 wipefs -qa "$second" "$fourth"
 e2label "$base" data
@@ -479,7 +479,7 @@ ok "the device below is udev's to hide" \
 	env DEVNAME="$base" ID_FS_UUID="$uuid" MAJOR=7 MINOR="${base#/dev/loop}" \
 	"$tool" tab --file="$tab" owns
 dmcreate foreign "$(linear_table "$base")"
-not_ok "but not if something else stands on it" env DEVNAME="$base" ID_FS_UUID="$uuid" MAJOR=7 \
+not_ok "the device below is not hidden if something else stands on it" env DEVNAME="$base" ID_FS_UUID="$uuid" MAJOR=7 \
 	MINOR="${base#/dev/loop}" "$tool" tab --file="$tab" owns
 _dmremove foreign
 
@@ -499,7 +499,7 @@ cowsnap dump "$store" |
 ok "a store in the middle of a rollback" cowsnap restore -f -i "$TEST_TMP/dump" "$store"
 sed -i 's/nofail,/nofail,invalid=77,/' "$tab"
 ok "an earlier loss does not keep it from going on" tab start
-ok "it is started" active
+ok "a store in the middle of a rollback: the origin is started" active
 tab settle >/dev/null
 tab stop >/dev/null
 
@@ -532,7 +532,7 @@ begin_anew
 tab start >/dev/null
 ok "a program that ignores its children's end can make a snapshot" \
 	timeout 60 env --ignore-signal=CHLD "$tool" snapshot data
-is "$(state data@2)" live "it is there"
+is "$(state data@2)" live "the snapshot made with SIGCHLD ignored is live"
 tab stop >/dev/null
 
 # ---- disable, of what is not active ----
@@ -541,7 +541,7 @@ begin_anew
 ok "disable is refused while its store has snapshots" \
 	grep -q 'snapshots in its store; --force deletes' <("$tool" disable --file="$tab" data 2>&1)
 ok "disable -f" cowsnap disable -f --file="$tab" data
-is "$(stored_state)" invalid "they are not believed any more"
+is "$(stored_state)" invalid "disable -f: snapshots in a store that is not active are invalid"
 begin_anew
 tab start >/dev/null
 dmsetup suspend data
@@ -563,7 +563,7 @@ refused 'dm-cowsnap: the module is not there for this kernel; dkms' "without the
 is "$(stored_state)" live "the snapshot is kept"
 cp "$TEST_TMP/nofail" "$tab"
 ok "with nofail the device is given up" tab start
-ok "it is noted why" grep -q 'the module is not there' /run/cowsnap/data.dropped
+ok "nofail, without the module: /run/cowsnap says why" grep -q 'the module is not there' /run/cowsnap/data.dropped
 is "$(stored_state)" invalid "the snapshot is invalid"
 insmod "$COWSNAP_KO"
 

@@ -88,7 +88,7 @@ dm message o 0 create 3
 dmremove o
 image "$good" "$TEST_TMP/good"
 image "$base" "$TEST_TMP/origin"
-is "$(missed_and_more one "$store" 1)" "0 0" "nothing is wrong yet"
+is "$(missed_and_more one "$store" 1)" "0 0" "the tracker is right before it is damaged"
 
 is_lost flipped "is damaged"
 is_lost torn "is damaged"

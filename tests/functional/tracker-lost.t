@@ -48,7 +48,7 @@ write_at 9000 4096
 save
 crash
 is "$(missed one o@1)" 0 "what was written just before a crash is known"
-isnt "$(more one o@1)" 0 "with the region around it"
+isnt "$(more one o@1)" 0 "the whole region counts as changed after a crash"
 snapshot_as 2 two
 dm message o 0 track 2
 write_at 9000 4096 20000 65536
@@ -56,18 +56,18 @@ sleep 10
 write_at 9000 4096
 save
 crash
-is "$(missed_and_more two o@2)" "0 0" "of a region that was left alone the chunks are known"
+is "$(missed_and_more two o@2)" "0 0" "the chunks of a region that was left alone are known after a crash"
 write_at 9004 4096 9008 8192
 dm message o 0 commit
 write_at 9008 4096
 save
 crash
-is "$(missed_and_more two o@2)" "0 0" "and after a commit"
+is "$(missed_and_more two o@2)" "0 0" "the chunks are known after a commit and a crash"
 write_at 9100 4096 16384 4096 8188 8192
 save
 crash
-is "$(missed two o@2)" 0 "of two trackers each"
-is "$(missed one o@1)" 0 "knows all"
+is "$(missed two o@2)" 0 "the newer of two trackers misses nothing after a crash"
+is "$(missed one o@1)" 0 "the older of two trackers misses nothing after a crash"
 
 # A write is under way in each moment of giving up.
 snapshot_as 3 three
@@ -84,9 +84,9 @@ sleep 0.5
 save
 rm "$TEST_TMP/writing"
 wait $writer
-is "$(missed three o@3)" 0 "no write is missing"
+is "$(missed three o@3)" 0 "no write is missing from a tracker made meanwhile"
 crash
-is "$(missed three o@3)" 0 "nor after a crash in the middle of it"
+is "$(missed three o@3)" 0 "no write is missing after a crash while trackers are made"
 
 # In chunks of 64 KiB a block has all regions of this origin: each mark that is made is written
 # with those that are there.
@@ -113,18 +113,18 @@ dm message o 0 track 8
 dm message o 0 track 7
 dm message o 0 commit
 swap_table st "$(no_writes_table "$good")"
-ok "the origin is written even so" write_at 100 4096
+ok "the origin is written though the store takes no writes" write_at 100 4096
 both_are_lost()
 {
 	[[ $(state_of 7) == invalid && $(state_of 8) == invalid ]]
 }
-ok "its trackers are lost" wait_for 60 both_are_lost
-not_ok "and say nothing" "$tool" diff o@7
+ok "trackers are lost with a store that takes no writes" wait_for 60 both_are_lost
+not_ok "diff refuses a lost tracker" "$tool" diff o@7
 swap_table st "$(linear_table "$good")"
 again
-ok "that is known after the store was opened again" both_are_lost
-not_ok "they stay silent" "$tool" diff o@8
-like "$("$tool" diff o@7 2>&1)" "full copy" "what to do is said"
+ok "lost trackers are invalid after the store was opened again" both_are_lost
+not_ok "diff refuses a lost tracker after the store was opened again" "$tool" diff o@8
+like "$("$tool" diff o@7 2>&1)" "full copy" "diff of a lost tracker says what to do"
 
 # ---- a store that is away, and one that is full ----
 
@@ -152,21 +152,21 @@ for ((n *= 64 * 1024; $(used) + 4 < total; n += 512)); do
 	put /dev/mapper/o - $n 512
 done
 not_ok "in a full store no snapshot is given up" dmsetup message o 0 track 2
-is "$(state_of 2)" live "it stays"
-is "$(state_of 1)" tracker "and so does a tracker"
-ok "which knows what is written" write_at 0 16384
+is "$(state_of 2)" live "a snapshot that was not given up is live"
+is "$(state_of 1)" tracker "a tracker stays in a full store"
+ok "an origin with a full store and a tracker is written" write_at 0 16384
 
 differ()
 {
 	"$tool" diff "$1" | sed 's/ of .*//'
 }
-is "$(differ o@1)" "$(differ o@2)" "both know the same"
+is "$(differ o@1)" "$(differ o@2)" "tracker and snapshot of a full store know the same"
 dm message o 0 delete 2
 is_free()
 {
 	(($(used) < total / 2))
 }
-ok "then there is room" wait_for 60 is_free
+ok "a deleted snapshot makes room beside a tracker" wait_for 60 is_free
 dmremove o
 ok "the store is clean" "$tool" check -q "$store"
 done_testing

@@ -32,11 +32,11 @@ late()
 	wait_for 60 writes_are_delayed st 1
 	write_at $BAD_KIB 4096 2>/dev/null
 	not_ok "a snapshot that has become invalid is not given up" wait $!
-	is "$(state_of 1)" invalid "it is invalid"
+	is "$(state_of 1)" invalid "a snapshot whose copy failed is invalid, not a tracker"
 	swap_table st "$(linear_table "$good")"
 	swap_table b "$(linear_table "$below")"
 	again
-	is "$(state_of 1)" invalid "it stays so"
+	is "$(state_of 1)" invalid "the snapshot is invalid after the store was opened again"
 	dmremove o
 	dmremove st
 	dmremove b
@@ -55,7 +55,7 @@ prepared()
 	sleep 0.5
 	dmsetup resume st
 	ok "a snapshot is given up while a store marks another" wait $!
-	is "$(state_of 1)" tracker "it is a tracker"
+	is "$(state_of 1)" tracker "a snapshot given up while another is marked is a tracker"
 	wait
 }
 
@@ -88,7 +88,7 @@ room_meanwhile
 write_at 100 8192
 dmremove s
 again
-is "$(missed one o@1)" 0 "it knows all that has changed"
+is "$(missed one o@1)" 0 "a tracker made meanwhile misses nothing"
 dmremove o
 dmremove st
 
@@ -109,12 +109,12 @@ blockdev --setro "$store"
 origin_up o "$base"
 dmcreate s "$(snap_table "$base" "$store" P 8 id 2)" -r
 not_ok "bits of a store that is read-only cannot be made exact" dmsetup message s 0 commit
-is "$(missed one o@1)" 0 "what was written just before a crash is known"
+is "$(missed one o@1)" 0 "a read-only store knows what was written just before a crash"
 dmremove s
 dmremove o
 blockdev --setrw "$store"
 origin_up o "$base" store "$store"
-is "$(missed one o@1)" 0 "and when the store can be written again"
+is "$(missed one o@1)" 0 "the store knows it when it can be written again"
 dmremove o
 
 # ---- an origin of more than 2^32 chunks ----
@@ -141,10 +141,10 @@ wide()
 	swap_table st "$(linear_table "$good")"
 	reload_module
 	origin_up o "$base" store "$store"
-	is "$(state_of 1)" tracker "it is a tracker after a crash"
+	is "$(state_of 1)" tracker "a tracker of more than 2^32 chunks is one after a crash"
 	"$tool" diff --extents o@1 >"$TEST_TMP/extents"
 	# shellcheck disable=SC2016  # awk's
-	ok "what was written before it is known" awk -v at=$bytes \
+	ok "a tracker of more than 2^32 chunks knows a write just before a crash" awk -v at=$bytes \
 		'$1 <= at && at < $1 + $2 { found = 1 } END { exit !found }' "$TEST_TMP/extents"
 }
 if (($(scaled 100) < 100)); then

@@ -66,11 +66,11 @@ isnt "$(store_writes)" "$before" "the first write into a region has it marked on
 ok "after two regions of a block the others need no write of their own" third_is_free
 sleep 10
 image "$store" "$TEST_TMP/store.crash"
-is "$(missed one o@1)" 0 "none of these writes is missed"
+is "$(missed one o@1)" 0 "no write into marked regions is missed"
 dmremove o
 dd if="$TEST_TMP/store.crash" of="$store" bs=1M oflag=direct conv=notrunc status=none
 origin_up o "$base" store "$store"
-is "$(missed_and_more one o@1)" "0 0" "nor after a crash, and what was left alone is exact"
+is "$(missed_and_more one o@1)" "0 0" "after a crash nothing is missed, and regions left alone are exact"
 away
 
 # ---- while another tracker is made ----
@@ -94,7 +94,7 @@ ok "the snapshot is given up" wait $!
 swap_table st "$(linear_table "$good")"
 diag "$(($(store_writes) - before)) writes in all"
 is "$(missed one o@1)" 0 "the older tracker knows of the write"
-isnt "$("$tool" diff --extents o@2)" "" "and so does the new one"
+isnt "$("$tool" diff --extents o@2)" "" "the newer tracker knows of the write"
 away
 
 # ---- while all bits are made exact ----
@@ -127,9 +127,9 @@ dm message o 0 track 1
 for ((at = 8; at < 40; at += 8)); do
 	! commit_meanwhile $at || break
 done
-ok "all bits are made exact" test $at -lt 40
+ok "message commit makes all bits exact" test $at -lt 40
 ok "a write to a region whose mark was taken away does not wait for all of them" \
 	test $((after - before)) -lt 150
-is "$(missed one o@1)" 0 "all that was written is known"
+is "$(missed one o@1)" 0 "no write beside message commit is missed"
 away
 done_testing

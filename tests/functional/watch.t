@@ -41,14 +41,14 @@ rm "$TEST_TMP/writing"
 wait $writer
 diag <"$TEST_TMP/json"
 diag <"$TEST_TMP/text"
-is "$(wc -l <"$TEST_TMP/json")" 4 "as many lines as were asked for, each of them JSON"
+is "$(wc -l <"$TEST_TMP/json")" 4 "watch prints as many lines of JSON as were asked for"
 is "$(fields "$TEST_TMP/json" origin store size | sort -u)" "data $store $((40 << 20))" \
-	"each says which origin and store, and how large"
-is "$(fields "$TEST_TMP/json" seconds_until_full | head -n 1)" null "the first knows of no rate yet"
-ok "then there are rates of writes, of copies and of what they use" \
+	"each line says which origin and store, and how large"
+is "$(fields "$TEST_TMP/json" seconds_until_full | head -n 1)" null "the first line knows of no rate yet"
+ok "the later lines have rates of writes, copies and room" \
 	test -z "$(fields "$TEST_TMP/json" written_per_second copies_per_second used_per_second |
 		sed 1d | grep -wE '0|null')"
-ok "more and more is used" sort -nuc <(fields "$TEST_TMP/json" used)
+ok "used room grows from line to line" sort -nuc <(fields "$TEST_TMP/json" used)
 is "$(fields "$TEST_TMP/json" size used used_per_second seconds_until_full |
 	awk 'NR > 1 && $4 != int(($1 - $2) / $3)')" "" \
 	"the store is full when the room that is left is used at that rate"
@@ -60,5 +60,5 @@ ok "for people too: a column says in how long" \
 is "$(fields "$TEST_TMP/json" written_per_second copies_per_second used_per_second \
 	seconds_until_full | tail -n 1)" "0 0 0 null" "while nobody writes nothing is used, and it is never full"
 "$tool" watch --interval 1 --count 2 data >"$TEST_TMP/text"
-is "$(awk 'END { print $NF }' "$TEST_TMP/text")" - "nor for people"
+is "$(awk 'END { print $NF }' "$TEST_TMP/text")" - "without writers the text has no time until the store is full"
 "$tool" remove -f data >/dev/null

@@ -135,7 +135,7 @@ is "$(states)" "tracker tracker" "no snapshot takes room in a store afterwards"
 ok "a backup of what has changed" pg-backup
 mark 3
 busy
-ok "both have an image" test -e /srv/backup/pgdata.img -a -e /srv/backup/pgwal.img -a -e /srv/backup/complete
+ok "both origins have an image" test -e /srv/backup/pgdata.img -a -e /srv/backup/pgwal.img -a -e /srv/backup/complete
 lost
 ok "the backup is restored to other disks" run_block restore
 is "$(marks)" "1 2 " "restored: all from before the backup is there, and nothing later"
@@ -153,11 +153,11 @@ mv /srv/backup/pgwal.img /srv/backup/away
 mkdir /srv/backup/pgwal.img
 not_ok "a backup of which one half cannot be written fails" pg-backup
 not_ok "its images are not called a pair" test -e /srv/backup/complete
-is "$(states)" "tracker tracker" "it leaves no snapshot"
+is "$(states)" "tracker tracker" "a failed backup leaves no snapshot"
 rmdir /srv/backup/pgwal.img
 mv /srv/backup/away /srv/backup/pgwal.img
-ok "the next one makes them a pair" pg-backup
-ok "they are called one" test -e /srv/backup/complete
+ok "the backup after a failed one makes the images a pair" pg-backup
+ok "the images are called a pair again" test -e /srv/backup/complete
 
 # ---- rolled back ----
 
@@ -170,7 +170,7 @@ busy
 kill "$load"
 wait "$load"
 : >"$LOG"
-ok "both are rolled back to it" run_block rollback
+ok "both origins are rolled back" run_block rollback
 is "$(marks)" "1 2 3 4 " "rolled back: all from before the snapshot is there, and nothing later"
 sound "rolled back"
 mark 6
@@ -182,7 +182,7 @@ umount_all()
 pg_ctlcluster 15 bank stop -m fast
 ok "the server has stopped" umount_all
 ok "the image of its data is restored once more" run_block restore
-is "$(marks)" "1 2 3 4 6 " "it has what was there at the backup"
+is "$(marks)" "1 2 3 4 6 " "restored once more: the marks of the backup are there"
 checksums "restored once more"
 
 # That all this would be noticed.

@@ -54,29 +54,29 @@ ok "the disk gets an origin" run_block vm-setup
 ok "the machine writes" guest_writes 20
 image /dev/mapper/vm "$TEST_TMP/first"
 ok "an image in full" run_block vm-full
-ok "it is what the disk was" has_image /srv/backup/vm-1.qcow2 "$TEST_TMP/first"
-not_ok "what has changed is not in it yet" has_image /srv/backup/vm-1.qcow2 "$TEST_TMP/filled"
+ok "the full image is what the disk was" has_image /srv/backup/vm-1.qcow2 "$TEST_TMP/first"
+not_ok "the full image lacks what is written later" has_image /srv/backup/vm-1.qcow2 "$TEST_TMP/filled"
 ok "the machine writes on" guest_writes 60
 image /dev/mapper/vm "$TEST_TMP/second"
 modprobe -q nbd || skip_all "no module nbd in this kernel"
 install_file /usr/local/sbin/vm-backup
 ok "an image of what has changed" run_block vm-changed
-ok "it is what the disk was then" has_image /srv/backup/vm-2.qcow2 "$TEST_TMP/second"
-ok "the first is as it was" has_image /srv/backup/vm-1.qcow2 "$TEST_TMP/first"
-ok "qemu-img finds nothing wrong with it" qemu-img check -q /srv/backup/vm-2.qcow2
-ok "it is less than a third of that in full" \
+ok "the image of changes is what the disk was then" has_image /srv/backup/vm-2.qcow2 "$TEST_TMP/second"
+ok "the full image is as it was" has_image /srv/backup/vm-1.qcow2 "$TEST_TMP/first"
+ok "qemu-img finds nothing wrong with the image of changes" qemu-img check -q /srv/backup/vm-2.qcow2
+ok "the image of changes is less than a third of the full one" \
 	test "$(stat -c %s /srv/backup/vm-2.qcow2)" -lt "$(($(stat -c %s /srv/backup/vm-1.qcow2) / 3))"
-not_ok "nothing is left of the tools that made it" \
+not_ok "vm-backup leaves no nbd, no part and no device" \
 	test -s /sys/block/nbd0/pid -o -e /srv/backup/vm-2.qcow2.part -o -b /dev/mapper/vm@2
-ok "it is restored to another disk" run_block vm-restore
-ok "every byte of that is right" cmp /dev/sde1 "$TEST_TMP/second"
+ok "the chain of images is restored to another disk" run_block vm-restore
+ok "the restored disk has every byte" cmp /dev/sde1 "$TEST_TMP/second"
 
 cowsnap snapshot vm >"$TEST_TMP/name"
 guest_writes 30 >/dev/null
 ok "JSON has the same extents" extents_agree
 not_ok "a backup whose base is not there fails" \
 	vm-backup "$(<"$TEST_TMP/name")" vm@2 /srv/backup/vm-3.qcow2 /srv/backup/none.qcow2
-not_ok "it leaves nothing that could be taken for an image" test -e /srv/backup/vm-3.qcow2
+not_ok "a failed backup leaves nothing that could be taken for an image" test -e /srv/backup/vm-3.qcow2
 cowsnap remove -f vm
 
 base=$(mkloop 64M)

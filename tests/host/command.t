@@ -206,7 +206,7 @@ done <"$work/lines" >"$work/wrong"
 nr=$(wc -l <"$work/lines")
 none "$nr wrong lines: each gets one sentence and status 2" "$work/wrong"
 ok "there are 500 wrong lines, and more" test "$nr" -ge 500
-ok "they have changed nothing" test "$before" = "$(what_is_there)"
+ok "wrong lines have changed nothing" test "$before" = "$(what_is_there)"
 
 # ---- standard input, output and error ----
 

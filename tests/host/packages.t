@@ -63,19 +63,19 @@ refuses()
 mkdir -p "$work/old/include/linux" "$work/new/include/linux"
 ok "a kernel without headers is told so" says 'its headers are not in .*; install' "$work/none"
 touch "$work/old/Makefile" "$work/new/Makefile" "$work/new/include/linux/maple_tree.h"
-ok "also where its words are kept in a log" says_above "$work/none"
-ok "one that is too old" says 'it is too old, with neither' "$work/old"
+ok "a kernel without headers is told so where dkms keeps a log" says_above "$work/none"
+ok "a kernel that is too old is told so" says 'it is too old, with neither' "$work/old"
 mkdir -p "$work/latch/include/linux"
 touch "$work/latch/Makefile"
 printf 'typedef struct {\n\tseqcount_t seqcount;\n} seqcount_latch_t;\n' \
 	>"$work/latch/include/linux/seqlock.h"
-ok "one without the maple tree, but with a latch, fits" fits "$work/latch"
+ok "a kernel without the maple tree, but with a latch, fits" fits "$work/latch"
 printf 'CONFIG_BLK_DEV_DM=m\n' >"$work/new/.config"
-ok "one of 32 bits" says 'it is not a 64-bit kernel' "$work/new"
+ok "a kernel of 32 bits is told so" says 'it is not a 64-bit kernel' "$work/new"
 printf 'CONFIG_64BIT=y\n' >"$work/new/.config"
-ok "one without device mapper" says 'it has no device mapper' "$work/new"
+ok "a kernel without device mapper is told so" says 'it has no device mapper' "$work/new"
 printf 'CONFIG_64BIT=y\nCONFIG_BLK_DEV_DM=m\n' >"$work/new/.config"
-ok "one that fits hears nothing" fits "$work/new"
+ok "a kernel that fits is told nothing" fits "$work/new"
 for dir in /lib/modules/*/build; do
 	[[ ! -e $dir/Makefile ]] || ok "$(basename "$(dirname "$dir")") fits" fits "$dir"
 done
@@ -193,7 +193,7 @@ if command -v rpmbuild >/dev/null; then
 		/usr/lib/systemd/system-generators/cowsnap-generator \
 		/usr/lib/udev/rules.d/65-cowsnap.rules \
 		/usr/lib/dracut/modules.d/90cowsnap/module-setup.sh
-	ok "it has nothing of initramfs-tools" rpm_lacks cowsnap-tools initramfs-tools
+	ok "cowsnap-tools.rpm has nothing of initramfs-tools" rpm_lacks cowsnap-tools initramfs-tools
 	ok "dm-cowsnap-dkms.rpm has the module's source" rpm_has dm-cowsnap-dkms \
 		'/usr/src/dm-cowsnap-[0-9.]*/dkms.conf' '/usr/src/dm-cowsnap-[0-9.]*/Kbuild' \
 		'/usr/src/dm-cowsnap-[0-9.]*/dm-cowsnap.c' '/usr/src/dm-cowsnap-[0-9.]*/etc/dkms-fits' \

@@ -149,7 +149,7 @@ id=${ids%%$'\n'*}
 epoch=$(cowsnap dump "$work/s" | sed -n "s/^snapshot id $id .* epoch \([0-9]*\) .*/\1/p")
 cowsnap diff --extents "$work/s" "$id" now >"$work/extents"
 fresh=$(cowsnap dump "$work/s" | grep -c ' fresh 1')
-ok "it has slots in doubt" test "$fresh" -gt 0
+ok "the store whose commit had not ended has slots in doubt" test "$fresh" -gt 0
 is "$(cowsnap dump "$work/s" | tool fresh "$epoch" 8192 "$work/extents")" 0 \
 	"chunks that a crash has left in doubt are said to differ"
 
@@ -159,7 +159,7 @@ ok "a plain store is made" make_store --plain --origin 8192 --chunk 16 --snapsho
 	--exceptions 150 --bytes 8388608
 ok "diff prints a summary" cowsnap diff "$work/s" 1
 says '^[0-9]+ of 4194304 bytes differ \([0-9.]+ %\), in [0-9]+ extents of chunks of 8192 bytes$' \
-	"the summary is one line"
+	"diff: the summary is one line"
 cowsnap diff --json "$work/s" 1 3 >"$work/json"
 # shellcheck disable=SC2016  # Perl's
 ok "the JSON can be read, and adds up" perl -MJSON::PP -0777 -ne '
@@ -168,19 +168,19 @@ ok "the JSON can be read, and adds up" perl -MJSON::PP -0777 -ne '
 	$sum += $_->{length} for @{$j->{extents}};
 	exit($sum != $j->{changed_bytes} || $j->{from}{id} != 1 || $j->{to}{id} != 3 || !$sum)' "$work/json"
 ends 2 "a snapshot that is not there is refused" cowsnap diff "$work/s" 9
-says 'the store has no snapshot 9; cowsnap check -v lists' "it is named, with a remedy"
+says 'the store has no snapshot 9; cowsnap check -v lists' "diff of a missing snapshot names it, with a remedy"
 ends 2 "a word that is no snapshot is refused" cowsnap diff "$work/s" yesterday
-says '"yesterday" is no id of a snapshot' "the word is named"
+says '"yesterday" is no id of a snapshot' "diff of no snapshot names the word"
 ends 2 "two snapshots of different origins are refused" cowsnap diff a@1 b@1
-says 'b@1: this is no snapshot of the same store as a@1' "the second one is named"
-ends 2 "so are they by send" send --from o@1 2
+says 'b@1: this is no snapshot of the same store as a@1' "diff of two origins names the second snapshot"
+ends 2 "send refuses a base in another place than the snapshot" send --from o@1 2
 ends 2 "a list that cannot be written is an error" bash -c \
 	"'$work/tools/cowsnap' diff --extents '$work/s' 1 >/dev/full"
 cp "$work/s" "$work/s.whole"
 printf '\377' | dd of="$work/s" bs=1 seek=$((1 << 12 | 2048)) conv=notrunc status=none
 printf '\377\377\377' | dd of="$work/s" bs=1 seek=$((1 << 12 | 1024)) conv=notrunc status=none
-ends 2 "nothing is said of a store with damaged tables" cowsnap diff "$work/s" 1
-says 'tables of the store are damaged.* make a full copy' "why is said, and what to do"
+ends 2 "diff refuses a store with damaged tables" cowsnap diff "$work/s" 1
+says 'tables of the store are damaged.* make a full copy' "diff of damaged tables says why, and what to do"
 mv "$work/s.whole" "$work/s"
 
 # ---- full and incremental -----------------------------------------------------------
@@ -196,8 +196,8 @@ ok "no more than the changes was sent" test "$(stat -c %s "$work/inc")" -lt $((c
 send --from 4 1 >"$work/back"
 ok "the changes back are received" take "$work/back" "$work/t"
 ok "the file is the older snapshot again" cmp "$work/t" "$work/image.1"
-ok "the same stream again is no error" take "$work/back" "$work/t"
-says 'it is snapshot 1 .* already; nothing was changed' "it is said that nothing was changed"
+ok "a stream of what the file is already is no error" take "$work/back" "$work/t"
+says 'it is snapshot 1 .* already; nothing was changed' "a stream of what the file is already: nothing was changed"
 ok "a compressed stream is received" bash -c "$(declare -f send cowsnap); work=$work
 	send --compress --from 1 4 | tee $work/packed | cowsnap receive $work/t"
 ok "the file is the newer snapshot, by a compressed stream" cmp "$work/t" "$work/image.4"
@@ -206,7 +206,7 @@ ok "zeroes take no room in a file" test "$(stat -c %b "$work/t")" -le $(((origin
 yes words of a text | head -c "$origin_bytes" >"$work/text"
 cowsnap send --compress --origin "$work/text" "$work/s" 4 >"$work/packed"
 cowsnap send --origin "$work/text" "$work/s" 4 >"$work/plain"
-ok "what can be compressed is" test "$(stat -c %s "$work/packed")" -lt $(($(stat -c %s "$work/plain") / 2))
+ok "a text is sent in less than half of its size" test "$(stat -c %s "$work/packed")" -lt $(($(stat -c %s "$work/plain") / 2))
 take "$work/packed" "$work/t1"
 take "$work/plain" "$work/t2"
 ok "a compressed stream gives what a plain one does" cmp "$work/t1" "$work/t2"
@@ -217,25 +217,25 @@ send --throttle 2M --from 1 4 >"$work/out"
 ok "a throttled stream takes its time" test $((${EPOCHREALTIME/./} - start)) -ge $((changed * 450000 / (1 << 20)))
 ok "a stream says how far it is" bash -c "$(declare -f send cowsnap); work=$work
 	send --progress --from 1 4 2>&1 >/dev/null"
-says '^sent [0-9.]+[KM] of the image as a stream of [0-9.]+[KM], in [0-9]s$' "in one line, at the end"
+says '^sent [0-9.]+[KM] of the image as a stream of [0-9.]+[KM], in [0-9]s$' "a stream says how far it is in one line, at the end"
 
 # ---- bad requests -------------------------------------------------------------------
 
-ends 2 "what changes is not sent" send now
-says 'make a snapshot' "the remedy is said"
+ends 2 "send refuses the origin as it is now" send now
+says 'make a snapshot' "send of the origin names the remedy"
 ends 2 "a snapshot is not compared with itself" send --from 1 1
 ends 2 "without its origin a snapshot cannot be sent" bash -c \
 	"'$work/tools/cowsnap' send '$work/s' 1 >'$work/none.stream'"
-says 'name that with --origin' "the remedy is said: --origin"
+says 'name that with --origin' "send without the origin names --origin"
 head -c 1M "$work/o" >"$work/short"
 ends 2 "an origin that is too short is refused" cowsnap send --origin "$work/short" "$work/s" 1
 ends 2 "a rate that is none is refused" send --throttle fast 1
-says '^cowsnap: fast: this is no rate; 20M' "the rate is named"
+says '^cowsnap: fast: this is no rate; 20M' "a rate that is none is named"
 ends 2 "a token that is none is refused" send --resume cowsnap1-12 1
-says 'this is no token' "that is said"
+says 'this is no token' "a token that is none is named"
 ends 2 "a stream that cannot be written is an error" bash -c \
 	"'$work/tools/cowsnap' send --origin '$work/o' '$work/s' 1 >/dev/full"
-says 'the stream: No space left' "why is said"
+says 'the stream: No space left' "a stream that cannot be written: why is said"
 
 # ---- not for this target ------------------------------------------------------------
 
@@ -255,41 +255,41 @@ refuses()
 send --from 1 2 >"$work/other"
 refuses "changes of another base" "$work/other" 'it holds snapshot 4 .*, and the stream needs a copy of snapshot 1'
 refuses "a full stream over an image" "$work/full" 'it holds snapshot 4 .*; --force writes over it'
-refuses "what is no stream" "$work/image.1" 'this is no stream of cowsnap send; nothing was changed'
+refuses "a file that is no stream" "$work/image.1" 'this is no stream of cowsnap send; nothing was changed'
 refuses "an empty stream" /dev/null 'the stream has ended early; nothing was changed'
 ok "the image is copied" cp "$work/t" "$work/copy"
 send --from 4 2 >"$work/to2"
 ends 2 "changes onto a file of which nothing is known" take "$work/to2" "$work/copy"
-says 'it is not known what it holds, .* --force if it is one' "the remedy is --force"
-ends 2 "a file that is too short for that" take "$work/to2" "$work/short" --force
-says 'it is shorter than the image that the changes' "is refused"
-ok "--force takes it for the base" take "$work/to2" "$work/copy" --force
-ok "and gives the right image" cmp "$work/copy" "$work/image.2"
+says 'it is not known what it holds, .* --force if it is one' "changes onto an unknown file: the remedy is --force"
+ends 2 "changes onto a file that is too short" take "$work/to2" "$work/short" --force
+says 'it is shorter than the image that the changes' "changes onto a file that is too short: why is said"
+ok "--force takes an unknown file for the base" take "$work/to2" "$work/copy" --force
+ok "--force onto an unknown file gives the right image" cmp "$work/copy" "$work/image.2"
 ends 2 "changes onto nothing" take "$work/to2" "$work/nothing"
-says 'there is no such file' "that is said"
-ok "and no file is made" test ! -e "$work/nothing"
+says 'there is no such file' "changes onto nothing: why is said"
+ok "changes onto nothing make no file" test ! -e "$work/nothing"
 printf xxxxxxxx | dd of="$work/t" bs=1 seek=100 conv=notrunc status=none
 refuses "changes onto an image that was changed" "$work/to2" 'it was changed since it became snapshot 4'
 printf x >"$work/data"
 ends 2 "a file with other data" take "$work/full" "$work/data"
-says 'it holds data; --force writes over it' "what it holds is said"
-ok "--force writes over it" take "$work/full" "$work/data" --force
-ok "and gives the image" cmp "$work/data" "$work/image.1"
+says 'it holds data; --force writes over it' "a file with other data: what it holds is said"
+ok "--force writes over a file with other data" take "$work/full" "$work/data" --force
+ok "--force over other data gives the image" cmp "$work/data" "$work/image.1"
 cp "$work/s" "$work/store"
 ends 2 "a store that is not in use" take "$work/full" "$work/store"
-says 'it holds a store of dm-cowsnap; --force writes over it' "it is known as one"
-ok "and keeps every byte" cmp "$work/s" "$work/store"
+says 'it holds a store of dm-cowsnap; --force writes over it' "a store that is not in use is recognised"
+ok "a store that is not in use keeps every byte" cmp "$work/s" "$work/store"
 if loop=$(losetup -f --show "$work/store" 2>/dev/null); then
 	ends 2 "a device that is a store" take "$work/full" "$loop" --state "$work/loop.state"
 	cp "$work/out" "$work/said"
 	losetup -d "$loop"
-	ok "it is refused as one" grep -q 'it holds a store of dm-cowsnap' "$work/said"
-	ok "and keeps every byte" cmp "$work/s" "$work/store"
+	ok "a device that is a store is recognised" grep -q 'it holds a store of dm-cowsnap' "$work/said"
+	ok "a device that is a store keeps every byte" cmp "$work/s" "$work/store"
 fi
 echo nonsense >"$work/t.cowsnap"
 refuses "a target with a damaged state" "$work/inc" 'it is damaged, so that nobody knows'
 ok "a full stream with --force puts all right" take "$work/full" "$work/t" --force
-ok "the image is there again" cmp "$work/t" "$work/image.1"
+ok "a full stream with --force gives the image" cmp "$work/t" "$work/image.1"
 # shellcheck disable=SC2094  # it is only locked
 (
 	flock -x 9
@@ -368,10 +368,10 @@ is "$(all_cuts "$work/t" "$work/packed" "$work/image.4" --compress 4 2>&1)" "" \
 cp "$work/t" "$work/c"
 cp "$work/t.cowsnap" "$work/c.cowsnap"
 ends 1 "changes that are cut end with 1" bash -c "head -c 90000 '$work/inc' | '$work/tools/cowsnap' receive '$work/c'"
-ends 2 "another stream is not received meanwhile" take "$work/back" "$work/c"
-says 'a stream of snapshot 4 .* has stopped half way in it; go on with cowsnap send --resume' "the remedy is said: the token"
-ok "the same stream from its start is" take "$work/inc" "$work/c"
-ok "and gives the image" cmp "$work/c" "$work/image.4"
+ends 2 "a target in the middle of one stream refuses another" take "$work/back" "$work/c"
+says 'a stream of snapshot 4 .* has stopped half way in it; go on with cowsnap send --resume' "a target in the middle of a stream names the remedy"
+ok "a target in the middle of a stream takes it from its start" take "$work/inc" "$work/c"
+ok "a stream sent again from its start gives the image" cmp "$work/c" "$work/image.4"
 ends 2 "a whole image has no token" receive --token "$work/c"
 token=$(cp "$work/t" "$work/c"; cp "$work/t.cowsnap" "$work/c.cowsnap"
 	head -c 90000 "$work/inc" | receive "$work/c" 2>/dev/null; receive --token "$work/c")
@@ -380,17 +380,17 @@ cp "$work/t" "$work/c"
 cp "$work/t.cowsnap" "$work/c.cowsnap"
 head -c 50000 "$work/inc" | receive "$work/c" 2>/dev/null
 ends 2 "a stream that goes on later than the target has come is refused" take "$work/rest" "$work/c"
-says 'the stream goes on at byte [0-9]+, and only [0-9]+ are here; see cowsnap receive --token' "both places are said"
+says 'the stream goes on at byte [0-9]+, and only [0-9]+ are here; see cowsnap receive --token' "a stream that goes on too late: both places are said"
 # The base has grown meanwhile: what is beyond its old end was in no stream.
 send --resume "$(receive --token "$work/c")" 4 >"$work/rest"
 tool forge from_bytes $(($(stat -c %s "$work/t") + 4096)) <"$work/rest" >"$work/other"
 cp "$work/c" "$work/kept"
 cp "$work/c.cowsnap" "$work/kept.cowsnap"
-ends 2 "nor does one whose base has another length go on" take "$work/other" "$work/c"
-says 'the stream goes on with one of which nothing is here; send it from the start' "that is said"
-ok "nothing is changed" bash -c "cmp '$work/c' '$work/kept' && cmp '$work/c.cowsnap' '$work/kept.cowsnap'"
-ok "the right one goes on" take "$work/rest" "$work/c"
-ok "and gives the image" cmp "$work/c" "$work/image.4"
+ends 2 "a stream whose base has another length does not go on" take "$work/other" "$work/c"
+says 'the stream goes on with one of which nothing is here; send it from the start' "a base of another length: why is said"
+ok "a base of another length: nothing is changed" bash -c "cmp '$work/c' '$work/kept' && cmp '$work/c.cowsnap' '$work/kept.cowsnap'"
+ok "a stream with the right base goes on" take "$work/rest" "$work/c"
+ok "a stream with the right base gives the image" cmp "$work/c" "$work/image.4"
 # The target of a full stream that was cut, with eight bytes of another content.
 cut_and_changed()
 {
@@ -402,18 +402,18 @@ cut_and_changed()
 cut_and_changed
 send --resume "$part" 1 >"$work/rest"
 ends 2 "a stream does not go on in a target that was changed" take "$work/rest" "$work/c"
-says 'it was changed since a stream of snapshot 1 .* stopped half way in it; receive a full' "that is said"
-ends 2 "nor does the same stream from its start" take "$work/full" "$work/c"
-ends 2 "nor does it go on with --force" take "$work/rest" "$work/c" --force
-ok "with --force a full stream from its start does" take "$work/full" "$work/c" --force
-ok "and gives the image" cmp "$work/c" "$work/image.1"
+says 'it was changed since a stream of snapshot 1 .* stopped half way in it; receive a full' "a target that was changed: why is said"
+ends 2 "a changed target refuses the stream from its start" take "$work/full" "$work/c"
+ends 2 "a changed target does not go on with --force" take "$work/rest" "$work/c" --force
+ok "a changed target takes a full stream with --force" take "$work/full" "$work/c" --force
+ok "a full stream over a changed target gives the image" cmp "$work/c" "$work/image.1"
 cut_and_changed
 head -c 300000 "$work/full" | receive --force "$work/c" 2>/dev/null
-ok "what was changed counts as missing then" bash -c "$(declare -f send cowsnap); work=$work
+ok "a full stream with --force that was cut goes on" bash -c "$(declare -f send cowsnap); work=$work
 	send --resume $("$work/tools/cowsnap" receive --token "$work/c") 1 | cowsnap receive $work/c"
-ok "and the image is whole" cmp "$work/c" "$work/image.1"
+ok "a full stream with --force that went on is whole" cmp "$work/c" "$work/image.1"
 ends 2 "a token of one snapshot does not send another" send --resume "$token" 3
-says 'the stream to be resumed is of epoch 5, this snapshot has epoch 4' "that is said"
+says 'the stream to be resumed is of epoch 5, this snapshot has epoch 4' "a token of another snapshot: why is said"
 ends 2 "a token that was copied badly is refused" send --resume "${token%?}" 4
 
 # killed SIGNAL STATUS: while a slow stream comes in.
@@ -441,7 +441,7 @@ killed()
 ends 2 "a sender that is interrupted says so" bash -c "'$work/tools/cowsnap' send --throttle 1M \
 	--origin '$work/o' '$work/s' 1 >'$work/cut.stream' &
 	until [[ -s $work/cut.stream ]] || ! kill -0 \$!; do sleep .05; done; kill -TERM \$!; wait \$!"
-says 'the stream: interrupted' "in one line"
+says 'the stream: interrupted' "an interrupted sender says so in one line"
 killed INT 1
 killed TERM 1
 killed KILL 137
@@ -451,9 +451,9 @@ killed KILL 137
 rm -f "$work"/c*
 ends 1 "a file that may not grow stops the stream" bash -c "ulimit -f 1000
 	'$work/tools/cowsnap' receive '$work/c' <'$work/full'"
-says 'File too large; go on with cowsnap send --resume' "why is said, and how to go on"
-ok "it goes on where it may" take "$work/full" "$work/c"
-ok "and gives the image" cmp "$work/c" "$work/image.1"
+says 'File too large; go on with cowsnap send --resume' "a file that may not grow: why is said, and how to go on"
+ok "the stream goes on where the file may grow" take "$work/full" "$work/c"
+ok "the stream that went on after an error gives the image" cmp "$work/c" "$work/image.1"
 
 # A filesystem of 2 MiB, gone with the shell; then there is more room.
 # shellcheck disable=SC2016  # the inner shell's
@@ -467,17 +467,17 @@ if unshare -m mount -t tmpfs tmpfs "$work/small" 2>/dev/null; then
 	ok "a filesystem that is full stops the stream, and with more room it goes on" \
 		unshare -m bash -c "$small" - "$work"
 	cp "$work/out" "$work/said"
-	ok "why is said" grep -qE 'No space left on device; go on with cowsnap send --resume' "$work/said"
-	ok "the status is 1" grep -qx 'status 1' "$work/said"
+	ok "a full filesystem: why is said, and how to go on" grep -qE 'No space left on device; go on with cowsnap send --resume' "$work/said"
+	ok "a full filesystem: the status is 1" grep -qx 'status 1' "$work/said"
 else
 	count=$((count + 1))
 	echo "ok $count - a filesystem that is full stops the stream # SKIP no mounts here"
 fi
 ends 2 "a state that cannot be written changes nothing" take "$work/full" "$work/d" --state /dev/full/state
-ok "and leaves no file" test ! -e "$work/d"
+ok "a state that cannot be written leaves no file" test ! -e "$work/d"
 ok "the state may be kept elsewhere" take "$work/full" "$work/d" --state "$work/elsewhere"
-ok "and is found there" take "$work/inc" "$work/d" --state "$work/elsewhere"
-ok "the image is right" cmp "$work/d" "$work/image.4"
+ok "a state kept elsewhere is found there" take "$work/inc" "$work/d" --state "$work/elsewhere"
+ok "changes with a state kept elsewhere give the image" cmp "$work/d" "$work/image.4"
 
 # ---- damaged ------------------------------------------------------------------------
 

@@ -173,15 +173,15 @@ cat >"$work/expected" <<-END
 	ExecStop=-/usr/sbin/cowsnap tab stop root
 END
 ok "the unit waits for device and store" diff "$work/expected" "$work/units/cowsnap@root.service"
-ok "what the boot has begun is ended after all of them" \
+ok "settle runs after all origins' units" \
 	grep -qx 'After=local-fs.target cowsnap@root.service cowsnap@my.data.service cowsnap@off.service' \
 	"$work/units/cowsnap-settle.service"
 ok "the time a device is waited for stands in the line" \
 	grep -qx JobRunningTimeoutSec=5s "$work/units/dev-cowsnap-my.data.device.d/40-cowsnap.conf"
-ok "or is 30 seconds" \
+ok "the time a device is waited for is 30 seconds by default" \
 	grep -qx JobRunningTimeoutSec=30s "$work/units/dev-cowsnap-root.device.d/40-cowsnap.conf"
 if command -v systemd-analyze >/dev/null; then
-	ok "systemd finds nothing wrong with them" \
+	ok "systemd finds nothing wrong with the units" \
 		test -z "$(systemd-analyze verify "$work/units/cowsnap@root.service" 2>&1 |
 			grep -F cowsnap@root | grep -vE 'Command /usr/sbin/cowsnap|man cowsnaptab')"
 else
@@ -203,14 +203,14 @@ owns()
 links='/dev/disk/by-id/a /dev/disk/by-uuid/0a-1 /dev/disk/by-label/L /dev/disk/by-partuuid/7'
 ok "the device below keeps no link by UUID or label" \
 	owns 'cowsnap/root disk/by-id/a disk/by-partuuid/7' DEVNAME=/dev/sda2 ID_FS_UUID=0A-1 DEVLINKS="$links"
-ok "the origin keeps all" owns no DEVNAME=/dev/dm-0 DM_NAME=root ID_FS_UUID=0a-1 DEVLINKS="$links"
-ok "a snapshot of it keeps none" \
+ok "the origin keeps all links" owns no DEVNAME=/dev/dm-0 DM_NAME=root ID_FS_UUID=0a-1 DEVLINKS="$links"
+ok "a snapshot keeps no link by UUID or label" \
 	owns ' disk/by-id/a disk/by-partuuid/7' DEVNAME=/dev/dm-1 DM_NAME=root@1 ID_FS_UUID=0a-1 DEVLINKS="$links"
 ok "the device that a taken-over volume left is below" \
 	owns 'cowsnap/root' DEVNAME=/dev/dm-1 DM_NAME=root-home DEVLINKS=
 ok "another device is left alone" owns no DEVNAME=/dev/sda3 ID_FS_UUID=0a-2 DEVLINKS="$links"
 ok "a device by its path" owns 'cowsnap/off disk/by-id/c' DEVNAME=/dev/sdc DEVLINKS=/dev/disk/by-id/c
-ok "but no other that begins like it" owns no DEVNAME=/dev/sdc1 DEVLINKS=/dev/disk/by-id/c1
+ok "a device whose path begins like that is left alone" owns no DEVNAME=/dev/sdc1 DEVLINKS=/dev/disk/by-id/c1
 
 # A line with a mistake, of which it is clear whose it is: its device is not used as it is.
 for mistake in 'nofial' 'nofail, initramfs' 'nofail\r' 'nofail\001'; do
@@ -219,7 +219,7 @@ for mistake in 'nofial' 'nofail, initramfs' 'nofail\r' 'nofail\001'; do
 	rm -rf "$work/units"
 	mkdir "$work/units"
 	tab units "$work/units" 2>/dev/null
-	ok "and its origin has a unit" test -e "$work/units/cowsnap@typo.service"
+	ok "a line with the mistake \"$mistake\" has a unit" test -e "$work/units/cowsnap@typo.service"
 	sed -i '$d' "$tab"
 done
 printf 'root /dev/sde /dev/sdf\n' >>"$tab"
@@ -237,5 +237,5 @@ ok "disable without such a line gets a sentence" \
 	grep -q 'there is no line of that name' <("$cowsnap" disable --file="$tab" c 2>&1)
 ok "enable without a store gets a sentence" \
 	grep -q -- '--store is missing' <("$cowsnap" enable --file="$tab" /dev/null 2>&1)
-ok "nothing of that changes the file" test "$(wc -l <"$tab") $(stat -c %a "$tab")" = "3 640"
+ok "refused enable and disable leave the file as it was" test "$(wc -l <"$tab") $(stat -c %a "$tab")" = "3 640"
 printf '1..%d\n' "$count"

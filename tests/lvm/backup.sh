@@ -46,16 +46,16 @@ look_story()
 	is "$("$tool" list --json | json_names)" \
 		"vg-lv /dev/mapper/vg-before /dev/mapper/vg-first" "list has both snapshots"
 	is "$("$tool" list vg/lv | awk 'NR == 2 { print $1 }')" vg-lv "list knows the volume by LVM's name"
-	like "$("$tool" status vg/first)" '^snapshot .*state +live' "status knows a snapshot by it"
+	like "$("$tool" status vg/first)" '^snapshot .*state +live' "status knows a snapshot by LVM's name"
 	ok "a snapshot is mounted" "$tool" mount vg/first "$TEST_TMP/view"
-	is "$(<"$TEST_TMP/view/file")" first "it has the file as it was"
-	ok "it is unmounted" "$tool" umount vg/first
+	is "$(<"$TEST_TMP/view/file")" first "the mounted snapshot has the file as it was"
+	ok "a snapshot is unmounted" "$tool" umount vg/first
 	ok "LVM's device of it stays" test -b /dev/vg/first
 	target=$(mkloop 16M)
 	ok "a snapshot is cloned" "$tool" clone -q vg/first "$target"
 	ok "the clone has every byte" cmp "$target" /dev/vg/first
-	like "$("$tool" diff vg/first)" '^[1-9][0-9]* of 16777216 bytes differ' "it differs from the volume"
-	not_ok "what is no snapshot is not compared" "$tool" diff vg/lv
+	like "$("$tool" diff vg/first)" '^[1-9][0-9]* of 16777216 bytes differ' "diff: the snapshot differs from the volume"
+	not_ok "diff refuses a volume that is no snapshot" "$tool" diff vg/lv
 	refused 'a volume of LVM: use lvcreate -s' "LVM makes snapshots" snapshot vg-lv
 	refused 'a volume of LVM: use lvremove' "LVM deletes them" delete vg-first
 	refused 'a volume of LVM: use lvconvert --merge' "LVM rolls back" rollback vg-first
@@ -71,33 +71,33 @@ backup_story()
 	echo before >"$dir/file"
 	ok "a snapshot is made" make_snapshot before
 	echo first >"$dir/file"
-	ok "another one is made" make_snapshot first
+	ok "a second snapshot is made" make_snapshot first
 	head -c 1M /dev/urandom >"$dir/more"
 	sync -f "$dir"
 	look_story
 	# Two snapshots of one volume may have the same number, in stores of their own.
 	ok "a full backup" send vg/first
-	ok "it is the snapshot" cmp "$BACKUP" /dev/vg/first
+	ok "the full backup is the snapshot" cmp "$BACKUP" /dev/vg/first
 	echo second >"$dir/file"
 	ok "a later snapshot is made" make_snapshot second
 	echo now >"$dir/file"
 	sync -f "$dir"
 	"$tool" send --from vg/first vg/second >"$TEST_TMP/stream"
-	ok "what has changed is less" test "$(stat -c %s "$TEST_TMP/stream")" -lt $((6 << 20))
+	ok "the stream of what has changed is small" test "$(stat -c %s "$TEST_TMP/stream")" -lt $((6 << 20))
 	ok "a backup of what has changed" "$tool" receive "$BACKUP" <"$TEST_TMP/stream"
-	ok "it is the later snapshot" cmp "$BACKUP" /dev/vg/second
-	not_ok "changes since another one are refused" send vg/first vg/before
-	ok "that changes nothing" cmp "$BACKUP" /dev/vg/second
+	ok "the backup of what has changed is the later snapshot" cmp "$BACKUP" /dev/vg/second
+	not_ok "changes from another base are refused" send vg/first vg/before
+	ok "refused changes leave the backup as it was" cmp "$BACKUP" /dev/vg/second
 	umount "$dir"
 	ok "a volume for the restored data is made" lvcreate -qq -y -Wn -L 16M -n restored vg
 	ok "the backup is restored" dd if="$BACKUP" of=/dev/vg/restored bs=1M oflag=direct status=none
-	ok "it is the snapshot, elsewhere" cmp /dev/vg/restored /dev/vg/second
+	ok "the restored volume is the snapshot" cmp /dev/vg/restored /dev/vg/second
 	ok "LVM rolls the volume back" lvconvert -qq --merge vg/first
 	mount /dev/vg/lv "$dir"
 	is "$(<"$dir/file")" first "the volume has the file as it was"
 	umount "$dir"
-	ok "the other snapshots are as they were" cmp /dev/vg/restored /dev/vg/second
-	ok "all are removed" lvremove -qq -y vg/second vg/before vg/lv vg/restored
+	ok "rolled back: the other snapshots are as they were" cmp /dev/vg/restored /dev/vg/second
+	ok "volumes and snapshots are removed" lvremove -qq -y vg/second vg/before vg/lv vg/restored
 	is "$("$tool" list | wc -l)" 1 "nothing is left to list"
 }
 
@@ -127,7 +127,7 @@ after()
 {
 	case $1 in
 	cmp*) is "$(file_on other)" tuesday "what is restored is of Tuesday" ;;
-	lvconvert*) is "$(file_on data)" tuesday "so is the volume now" ;;
+	lvconvert*) is "$(file_on data)" tuesday "the volume rolled back is of Tuesday" ;;
 	*vg/data) [[ $1 != lvremove* ]] ||
 		is "$("$tool" list | wc -l)" 1 "nothing is left to list" ;;
 	esac

@@ -82,10 +82,10 @@ ok "the server runs again" run_block server
 wait "$writer"
 is $? 0 "the writer has had no error"
 wait "$other"
-is $? 0 "nor has the other one"
+is $? 0 "the second writer has had no error"
 is "$(state data@1)" live "the snapshot is still there"
-ok "it can be mounted" cowsnap mount data@1 /srv/view
-is "$(ls /srv/view)" "lost+found" "it has what there was"
+ok "the snapshot can be mounted after the server came back" cowsnap mount data@1 /srv/view
+is "$(ls /srv/view)" "lost+found" "the snapshot has its content after the server came back"
 cowsnap umount /srv/view
 sha256sum /srv/data/file /srv/data/more >"$TEST_TMP/sums"
 
@@ -99,10 +99,10 @@ ok "the server runs, a third time" run_block server
 wait_for 60 is_served
 ok "the machine has its disks again" run_block client
 ok "the store is opened" run_block again
-is "$(state data@1)" live "with its snapshot"
-ok "all data is there" sha256sum --quiet -c "$TEST_TMP/sums"
+is "$(state data@1)" live "the opened store has its snapshot"
+ok "the origin of the opened store has all data" sha256sum --quiet -c "$TEST_TMP/sums"
 ok "the snapshot can be mounted" cowsnap mount data@1 /srv/view
-is "$(ls /srv/view)" "lost+found" "and is what it was"
+is "$(ls /srv/view)" "lost+found" "the snapshot of the opened store has its content"
 cowsnap umount /srv/view
 umount /srv/data
 cowsnap remove --keep data
@@ -137,7 +137,7 @@ ok "the server runs, a fourth time" run_block server
 wait_for 60 is_served
 nbd-client -N store 127.0.0.1 /dev/nbd1 >/dev/null
 not_ok "the store is not overwritten unasked" cowsnap create --name=data "$base" /dev/nbd1
-ok "it is made anew, as the guide says" cowsnap create --force --name=data "$base" /dev/nbd1
+ok "the store is made anew with --force, as the guide says" cowsnap create --force --name=data "$base" /dev/nbd1
 is "$(state data@1)" "" "nothing of the snapshot is left"
 cowsnap remove -f data
 nbd-client -d /dev/nbd1
