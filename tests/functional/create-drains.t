@@ -38,7 +38,7 @@ not_ok "no snapshot is made beside a write that takes longer than hold_timeout" 
 	snap_up s /dev/mapper/home "$store" N 8
 ok "the write that hindered the snapshot has not ended" kill -0 "$writer"
 like "$(kernel_log)" 'writes under way did not end within 200 ms \(parameter hold_timeout\)' \
-	"the log says why"
+	"the log says why no snapshot is made beside a slow write"
 dmsetup remove s 2>/dev/null || true
 dmreload home "$(linear_table "$base")"
 wait "$writer"

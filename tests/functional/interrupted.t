@@ -107,7 +107,7 @@ ok "clone --background comes to its end" wait_for 60 clone_ended
 ok "the clone has every byte" same /dev/mapper/slow "$TEST_TMP/long"
 not_ok "a clone that cannot begin fails before it goes to the background" \
 	background data@2 "$(mkloop 8M)"
-like "$(<"$TEST_TMP/out")" 'too small' "why is said"
+like "$(<"$TEST_TMP/out")" 'too small' "a clone that cannot begin: why is said"
 dmremove slow
 "$tool" remove -f data >/dev/null
 dmremove below

@@ -212,7 +212,7 @@ refused 'it was changed since .*; cowsnap rollback dst@' "one that has grown and
 not_ok "an origin that is not there is refused" receive_into none 2 3 --snapshot
 "$tool" create --name other --transient "$(mkloop 8M)" "$(mkloop 16M)" >/dev/null
 not_ok "an origin with a transient store is refused" receive_into other "" 3 --snapshot
-like "$(<"$TEST_TMP/out")" 'it has no persistent store' "why is said"
+like "$(<"$TEST_TMP/out")" 'it has no persistent store' "receive --snapshot without a persistent store: why is said"
 "$tool" remove -f other >/dev/null
 mkfs.ext4 -q -F /dev/mapper/dst
 dir=$(domount /dev/mapper/dst)

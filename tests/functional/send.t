@@ -87,7 +87,7 @@ ok "the copy is the newer snapshot" is_snapshot "$TEST_TMP/copy" 2
 not_ok "the device that was made for it has gone" test -e /dev/mapper/o@2
 rm "$TEST_TMP/state"
 not_ok "changes are not sent to a device of which nothing is known" send_to "$target" --from 1 o@2
-says "it is not known what it holds" "why is said"
+says "it is not known what it holds" "changes to an unknown device: why is said"
 ok "the snapshot is sent to a device, by the name of its store" send_to "$target" "$store" 2
 ok "the device is the snapshot" is_snapshot "$target" 2
 
@@ -112,7 +112,7 @@ is "$(perl "$TESTS_DIR/host/stream.pl" compare 4096 "$TEST_TMP/content.1" "$TEST
 rm "$TEST_TMP/state"
 dmcreate bad "$(partly_table "$target" 8192 8 error)"
 not_ok "a target that cannot be written stops the stream" send_to /dev/mapper/bad o@3
-says "go on with cowsnap send --resume cowsnap1-" "where to go on is said"
+says "go on with cowsnap send --resume cowsnap1-" "a target that cannot be written: where to go on is said"
 swap_table bad "$(linear_table "$target")"
 token=$("$tool" receive --state "$TEST_TMP/state" --token /dev/mapper/bad)
 ok "a stream stopped by its target goes on with the token" send_to /dev/mapper/bad --resume "$token" o@3
@@ -135,7 +135,7 @@ dmsetup message o 0 set throttle 1
 dmreload o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 3"
 not_ok "what has changed until now is not known during a merge from another store" \
 	"$tool" diff "$second" 3 now
-says "snapshot 3 is being merged into the origin; wait for the end of that" "that is said"
+says "snapshot 3 is being merged into the origin; wait for the end of that" "diff during a merge from another store: why is said"
 dmsetup message o 0 set throttle 100
 wait_for 120 merged
 dmreload o "$(origin_table "$base" store "$store")"
@@ -143,4 +143,4 @@ dmremove other
 
 dm message o 0 delete 1
 not_ok "a snapshot that was deleted is not compared with" "$tool" diff o@1
-says "the store has no snapshot 1" "that is said"
+says "the store has no snapshot 1" "a snapshot that the store does not have: why is said"

@@ -111,17 +111,17 @@ ok "enable again" cowsnap enable --file="$tab" --name data --store="$store" "$ba
 is "$(grep -c . "$tab")" 2 "enable twice: the file has one line (and a head)"
 ok "a snapshot is made in the store that enable made" cowsnap snapshot data
 ok "start of what is started" tab start
-ok "stop" tab stop
-ok "the origin is gone" inactive
+ok "stop of a started origin" tab stop
+ok "stopped: the origin is gone" inactive
 ok "stop of what is stopped" tab stop data
 ok "the store is whole" cowsnap check "$store"
-ok "start" tab start data
-is "$(state data@1)" live "the origin is there, with its snapshot"
+ok "start of a stopped origin" tab start data
+is "$(state data@1)" live "started again: the snapshot is live"
 tab stop >/dev/null
 echo "$(tail -n 1 "$tab"),snapshot=1" >"$tab"
 ok "start with a device for the snapshot" tab start
 ok "start with snapshot=1: the snapshot has a device" test -b /dev/mapper/data@1
-ok "stop takes it away too" tab stop
+ok "stop takes the snapshot's device away too" tab stop
 echo "$(<"$tab"),noauto" >"$tab"
 tab start >/dev/null
 ok "noauto is left alone" inactive
@@ -147,18 +147,18 @@ refused 'is another one, with uuid' "a store with another uuid" start
 line defaults /dev/none
 refused 'store /dev/none: there is no such device' "a store that is not there" start
 ok "refused: no origin was started" inactive
-is "$(stored_state)" live "or cost the snapshot"
+is "$(stored_state)" live "refused: the snapshot is live"
 
 line nofail /dev/none
 ok "with nofail a lost store is no failure" tab start
-ok "the origin is not there" inactive
+ok "nofail, store missing: no origin is started" inactive
 ok "nofail, store missing: /run/cowsnap says why" grep -q 'no such device' /run/cowsnap/data.dropped
-ok "settle" tab settle
-like "$(<"$tab")" 'invalid=[0-9]+' "the line remembers it"
+ok "nofail, store missing: settle succeeds" tab settle
+like "$(<"$tab")" 'invalid=[0-9]+' "nofail, store missing: the line gets invalid="
 sed -i "s|/dev/none|$store|" "$tab"
 new_boot
-ok "the store comes back" tab start
-is "$(state data@1)" invalid "its snapshot is not believed"
+ok "the store is back: start succeeds" tab start
+is "$(state data@1)" invalid "the store is back: the snapshot is invalid"
 # Times are in seconds.
 sleep 1
 cowsnap snapshot data >/dev/null
@@ -181,9 +181,9 @@ begin_anew
 mount "$base" "$dir"
 line defaults
 ok "start of a device that is mounted" tab start
-ok "has started nothing" inactive
+ok "a mounted device: no origin is started" inactive
 umount "$dir"
-is "$(stored_state)" invalid "the snapshot is invalid: nobody has kept what it had"
+is "$(stored_state)" invalid "a mounted device: its snapshot is invalid"
 
 begin_anew
 rm "$tab"
@@ -202,10 +202,10 @@ umount "$dir"
 begin_anew
 words root=/dev/sda cowsnap=drop
 ok "start with cowsnap=drop" tab start
-ok "has started nothing" inactive
-is "$(stored_state)" invalid "the snapshot is invalid"
+ok "cowsnap=drop: no origin is started" inactive
+is "$(stored_state)" invalid "cowsnap=drop: the snapshot is invalid"
 words root=/dev/sda
-ok "without the word" tab start data
+ok "start without cowsnap=drop" tab start data
 is "$(state data@1)" invalid "after cowsnap=drop: the snapshot is invalid at the next start"
 tab stop >/dev/null
 
@@ -226,10 +226,10 @@ begin_anew
 words cowsnap.rollback=data@1
 ok "start with cowsnap.rollback" tab start
 mount /dev/mapper/data "$dir"
-is "$(<"$dir/file")" old "the origin is what the snapshot was"
+is "$(<"$dir/file")" old "cowsnap.rollback: the origin is what the snapshot was"
 echo newer >"$dir/file"
-ok "settle waits for the end of it" tab settle
-is "$(state data@1)" "" "the snapshot is gone"
+ok "cowsnap.rollback: settle waits for its end" tab settle
+is "$(state data@1)" "" "cowsnap.rollback: the snapshot is gone"
 umount "$dir"
 tab stop >/dev/null
 tab start >"$TEST_TMP/said" 2>&1
@@ -241,7 +241,7 @@ words
 cowsnap snapshot data >/dev/null
 words cowsnap.rollback=data@1
 ok "start of what is started" tab start
-is "$(state data@1)" live "rolls nothing back, though there is such a snapshot again"
+is "$(state data@1)" live "start of what is started rolls nothing back"
 words
 
 # ---- disable ----
@@ -249,7 +249,7 @@ words
 ok "disable is refused while there are snapshots" \
 	grep -q 'it has 1 snapshot; --force deletes' <("$tool" disable --file="$tab" data 2>&1)
 ok "disable -f" cowsnap disable -f --file="$tab" data
-ok "the origin is gone" inactive
+ok "disable -f: the origin is gone" inactive
 ok "disable -f: the line is gone" test -z "$(grep data "$tab")"
 
 # ---- enable, killed at any step ----
@@ -293,13 +293,13 @@ begin_anew
 truncate -s 40M "$(loop_file "$base")"
 losetup --set-capacity "$base"
 ok "enable again, of a device that has grown" enable --store="$store" "$base"
-is "$(state data@1)" live "costs no snapshot"
+is "$(state data@1)" live "enable of a device that has grown: the snapshot is live"
 begin_anew
 line store-uuid=00000000000000000000000000000000 /dev/none
 not_enabled 'a store with snapshots' "enable with the store of another device" --store="$store" "$base"
 line nofail /dev/none
 not_enabled 'a store with snapshots' "the same where the line has no uuid" --store="$store" "$base"
-is "$(stored_state)" live "its snapshot is kept"
+is "$(stored_state)" live "enable with another device's store: the snapshot is live"
 
 begin_anew
 sed -i 's/nofail,/nofail,discard=none,invalid=77,/' "$tab"
@@ -315,8 +315,8 @@ third=$(mkloop 16M)
 fourth=$(mkloop 16M)
 not_enabled 'option "typo" is unknown' "enable with a wrong option" -o typo --name x --store="$third" "$fourth"
 not_enabled '"a b" is no name' "enable with a wrong name" --name 'a b' --store="$third" "$fourth"
-not_enabled 'is a name that cowsnap uses' "with one that is taken" --name x-home --store="$third" "$fourth"
-not_enabled 'as the store of data' "with another line's store" --name x --store="$store" "$fourth"
+not_enabled 'is a name that cowsnap uses' "enable with a name that is taken" --name x-home --store="$third" "$fourth"
+not_enabled 'as the store of data' "enable with another line's store" --name x --store="$store" "$fourth"
 ok "refused enable: the file is as it was" cmp "$tab" "$TEST_TMP/before"
 ok "refused enable: the store is as it was" cmp -n 4096 "$third" /dev/zero
 printf 'dm-cowsnap store' >"$third"
@@ -325,7 +325,7 @@ cowsnap disable --file="$tab" x
 ok "enable: a store that was not used is made anew with other sizes" \
 	enable --name x --chunk=64K --store="$third" "$fourth"
 cowsnap disable -f --file="$tab" x
-is "$("$tool" dump "$third" | awk '$1 == "chunk_sectors" { print $2 }')" 128 "the chunk is as wanted"
+is "$("$tool" dump "$third" | awk '$1 == "chunk_sectors" { print $2 }')" 128 "enable with other sizes: the chunk is as wanted"
 
 # ---- what outlives a wrong clock ----
 
@@ -335,23 +335,23 @@ mount "$base" "$dir"
 ok "a device that is mounted is given up, with a clock that is behind" tab start
 umount "$dir"
 date -s '2 hours' >/dev/null
-is "$(stored_state)" invalid "its snapshot is invalid, though it is newer"
+is "$(stored_state)" invalid "a clock that is behind: the snapshot is invalid"
 begin_anew
 sed -i "s/nofail,/nofail,invalid=$(($(date +%s) + 100000)),/" "$tab"
 ok "start of a line that was written with a clock that is ahead" tab start
-is "$(state data@1)" invalid "its snapshot is invalid"
-ok "the line does not say so any more" test -z "$(grep invalid= "$tab")"
+is "$(state data@1)" invalid "a clock that is ahead: the snapshot is invalid"
+ok "a clock that is ahead: the line has no invalid= any more" test -z "$(grep invalid= "$tab")"
 cowsnap snapshot data >/dev/null
 tab stop >/dev/null
 tab start >/dev/null
-is "$(state data@2)" live "a later one stays"
+is "$(state data@2)" live "a clock that is ahead: a later snapshot is live"
 tab stop >/dev/null
 
 begin_anew
 tab start >/dev/null
 sed -i "s/nofail,/nofail,invalid=77,/" "$tab"
 ok "start of what an older initramfs has started" tab start
-is "$(state data@1)" "" "the snapshot that it believed is gone"
+is "$(state data@1)" "" "start of what an older initramfs has started: the snapshot is gone"
 ok "start of what an older initramfs has started: invalid= is gone" test -z "$(grep invalid= "$tab")"
 tab stop >/dev/null
 
@@ -375,19 +375,19 @@ below()
 
 take_over
 ok "a volume is taken over" active
-not_ok "udev leaves it its links" below
+not_ok "a taken-over volume keeps its links" below
 mount /dev/mapper/data "$dir"
-refused 'in use, and its snapshots would miss' "stop of one that is in use" stop data
+refused 'in use, and its snapshots would miss' "stop of a taken-over volume in use" stop data
 ok "a refused stop leaves the origin" active
 umount "$dir"
 ok "stop of a taken-over volume that is not in use" tab stop data
 ok "a stopped taken-over volume is plain again" inactive
-is "$(below)" "cowsnap/data mapper/data" "its origin is yet to come, for udev"
+is "$(below)" "cowsnap/data mapper/data" "a stopped taken-over volume: for udev the origin is yet to come"
 mount /dev/mapper/data "$dir"
-ok "start of one that is mounted already" tab start data
-ok "has started nothing" inactive
+ok "start of a taken-over volume that is mounted" tab start data
+ok "a taken-over volume that is mounted: no origin is started" inactive
 umount "$dir"
-is "$(stored_state)" invalid "its snapshot is not believed"
+is "$(stored_state)" invalid "a taken-over volume that is mounted: its snapshot is invalid"
 dmsetup remove data
 new_boot
 dmsetup create plain --table "0 $(sectors "$base") linear $base 0"
@@ -405,15 +405,15 @@ dmsetup remove plain
 begin_anew
 sed -i 's/nofail,/nofail,nofial,/' "$tab"
 ok "a line that is wrong, but for its nofail: the device is given up" tab start
-is "$(stored_state)" invalid "its snapshot with it"
+is "$(stored_state)" invalid "a wrong line with nofail: the snapshot is invalid"
 begin_anew
 sed -i 's/nofail,/nofial,/' "$tab"
-not_ok "without nofail it is not" tab start
+not_ok "a wrong line without nofail: start fails" tab start
 ok "a wrong line without nofail: no origin is started" inactive
-is "$(stored_state)" live "the snapshot is kept"
+is "$(stored_state)" live "a wrong line without nofail: the snapshot is live"
 words cowsnap=drop
-ok "cowsnap=drop helps" tab start
-is "$(stored_state)" invalid "its snapshot is invalid"
+ok "a wrong line without nofail: start with cowsnap=drop succeeds" tab start
+is "$(stored_state)" invalid "a wrong line with cowsnap=drop: the snapshot is invalid"
 words
 
 # ---- stores that cannot be told ----
@@ -423,12 +423,12 @@ blockdev --setro "$store"
 ok "with a store that is read-only the device is given up" tab start
 ok "a read-only store: no origin is started" inactive
 ok "a read-only store: /run/cowsnap says so" grep -q read-only /run/cowsnap/data.dropped
-ok "settle" tab settle
+ok "a read-only store: settle succeeds" tab settle
 blockdev --setrw "$store"
-like "$(<"$tab")" 'invalid=[0-9]+' "the line remembers it"
+like "$(<"$tab")" 'invalid=[0-9]+' "a read-only store: the line gets invalid="
 new_boot
 tab start >/dev/null
-is "$(state data@1)" invalid "the snapshot is not believed"
+is "$(state data@1)" invalid "a store that is writable again: the snapshot is invalid"
 tab stop >/dev/null
 begin_anew
 blockdev --setro "$store"
@@ -449,7 +449,7 @@ is "$(state data@1)" invalid "a store that dies costs the snapshots"
 dmsetup reload weak --table "$(linear_table "$store")"
 dmsetup suspend --noflush weak && dmsetup resume weak
 tab stop >/dev/null
-like "$(<"$tab")" 'invalid=[0-9]+' "at the end the line remembers it"
+like "$(<"$tab")" 'invalid=[0-9]+' "a store that died in use: the line gets invalid="
 _dmremove data
 _dmremove weak
 
@@ -471,7 +471,7 @@ mkfs.ext4 -qF -L DATA "$second"
 begin_anew
 sed -i 's/^data\tUUID=[^\t]*/data\tLABEL=data/' "$tab"
 ok "two labels that differ in case are two" tab start
-ok "the right one is started" active
+ok "two labels that differ in case: the right origin is started" active
 tab stop >/dev/null
 wipefs -qa "$second"
 line nofail
@@ -498,7 +498,7 @@ cowsnap dump "$store" |
 	sed 's/^merge_id .*/merge_id 1/; /^snapshot id 1 /s/live/merging/' >"$TEST_TMP/dump"
 ok "a store in the middle of a rollback" cowsnap restore -f -i "$TEST_TMP/dump" "$store"
 sed -i 's/nofail,/nofail,invalid=77,/' "$tab"
-ok "an earlier loss does not keep it from going on" tab start
+ok "a store in the middle of a rollback: start succeeds despite invalid=" tab start
 ok "a store in the middle of a rollback: the origin is started" active
 tab settle >/dev/null
 tab stop >/dev/null
@@ -510,8 +510,8 @@ new_boot
 words cowsnap.rollback=data@1
 tab start >"$TEST_TMP/said" 2>&1
 is $? 0 "a rollback to a snapshot that is invalid costs no boot"
-ok "the origin is there" active
-like "$(<"$TEST_TMP/said")" 'data@1: nothing of it is left .*: remove cowsnap.rollback' "why it is not done is said"
+ok "a rollback to an invalid snapshot: the origin is there" active
+like "$(<"$TEST_TMP/said")" 'data@1: nothing of it is left .*: remove cowsnap.rollback' "a rollback to an invalid snapshot: why it is not done is said"
 words
 tab stop >/dev/null
 
@@ -551,7 +551,7 @@ done | while read -r message; do dmsetup message data 0 "$message"; done
 dmsetup resume data
 cp "$tab" "$TEST_TMP/before"
 ok "disable -f of an origin with 260 snapshots" cowsnap disable -f --file="$tab" data
-is "$("$tool" dump "$store" | grep -c '^snapshot ')" 0 "leaves none"
+is "$("$tool" dump "$store" | grep -c '^snapshot ')" 0 "disable -f of an origin with 260 snapshots leaves none"
 
 # ---- without the module ----
 
@@ -560,11 +560,11 @@ rmmod dm_cowsnap
 cp "$tab" "$TEST_TMP/nofail"
 line defaults
 refused 'dm-cowsnap: the module is not there for this kernel; dkms' "without the module" start
-is "$(stored_state)" live "the snapshot is kept"
+is "$(stored_state)" live "without the module: the snapshot is live"
 cp "$TEST_TMP/nofail" "$tab"
-ok "with nofail the device is given up" tab start
+ok "nofail, without the module: start succeeds" tab start
 ok "nofail, without the module: /run/cowsnap says why" grep -q 'the module is not there' /run/cowsnap/data.dropped
-is "$(stored_state)" invalid "the snapshot is invalid"
+is "$(stored_state)" invalid "nofail, without the module: the snapshot is invalid"
 insmod "$COWSNAP_KO"
 
 # ---- with the module of another kernel ----
@@ -578,10 +578,10 @@ depmod
 cp "$tab" "$TEST_TMP/nofail"
 line defaults
 refused 'dm-cowsnap: the module was built for another kernel; dkms' "with the module of another kernel" start
-is "$(stored_state)" live "the snapshot is kept then"
+is "$(stored_state)" live "the module of another kernel: the snapshot is live"
 cp "$TEST_TMP/nofail" "$tab"
-ok "with nofail the device is given up then" tab start
-is "$(stored_state)" invalid "the snapshot is invalid then"
+ok "nofail, the module of another kernel: start succeeds" tab start
+is "$(stored_state)" invalid "nofail, the module of another kernel: the snapshot is invalid"
 umount "$modules"
 insmod "$COWSNAP_KO"
 done_testing

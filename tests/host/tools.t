@@ -471,7 +471,7 @@ if command -v mkfs.ext4 >/dev/null; then
 	cp "$work/f" "$work/two"
 	printf 'SWAP-SPACE' | dd of="$work/two" bs=1 seek=4086 conv=notrunc status=none
 	ends 2 "what has two signatures is not empty" cowsnap check "$work/two"
-	says 'it holds signatures of several kinds' "that is said"
+	says 'it holds signatures of several kinds' "check names the two signatures"
 	ends 2 "restore does not write over a filesystem" cowsnap restore -i "$work/text" "$work/f"
 	says 'holds ext4' "restore names the filesystem"
 	ok "the filesystem is as it was" cmp "$work/f" "$work/f2"
