@@ -440,7 +440,7 @@ static void retire_leaf(struct cow_map *map, struct cow_leaf *old)
 		return;
 	map->nr_entries -= old->nr;
 	map->nr_bytes -= leaf_bytes(old);
-	if (map->alone)
+	if (map->no_readers)
 		leaf_free(old);
 	else
 		call_rcu(&old->rcu, leaf_free_rcu);
@@ -1398,7 +1398,7 @@ void cow_map_init(struct cow_map *map)
 	map->nr_entries = 0;
 	map->nr_chunks = 0;
 	map->nr_bytes = 0;
-	map->alone = false;
+	map->no_readers = false;
 }
 
 void cow_map_destroy(struct cow_map *map)

@@ -116,7 +116,7 @@ struct cow_engine {
 	struct delayed_work gathered;	/* copies have waited for others long enough */
 	void (*hook)(void *context);
 	void *hook_context;
-	bool rotates;			/* the origin is rotational */
+	bool rotational;		/* the origin is rotational */
 	struct bio_set bios;
 
 	spinlock_t queue_lock;		/* guards what follows; taken with irqs off */
@@ -141,7 +141,7 @@ struct cow_engine {
 	/* Only the worker looks at these. */
 	bool again;			/* it has to go round once more */
 	struct cow_pages free;
-	u64 read_ns;			/* how long a job takes, if it rotates: a mean */
+	u64 read_ns;			/* how long a job takes on a rotational disk: a mean */
 	u64 write_ns;			/* the same of writing it */
 	struct bio_list writes;		/* to be submitted by the end of this round */
 	struct bio *sorted[ENGINE_SORTED];	/* some of them, on their way */
@@ -319,7 +319,7 @@ static void engine_wake(struct cow_engine *e)
 /* ---------------------------------------------------------------------- bios */
 
 /* Percent of time in force. */
-static unsigned int share(const struct cow_engine *e)
+static unsigned int copy_percent(const struct cow_engine *e)
 {
 	return READ_ONCE(e->hurry) ? 100 : READ_ONCE(e->throttle);
 }
@@ -335,13 +335,13 @@ static unsigned int nr_expected(const struct cow_engine *e)
 static bool are_gathered(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->queue_lock);
-	if (!e->rotates)
+	if (!e->rotational)
 		return e->nr_read >= e->nr_reading * GATHER_FACTOR_QUICK;
 	if (READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
 	/* The time that they wait counts as copying. */
-	if (share(e) < 100)
+	if (copy_percent(e) < 100)
 		return e->nr_read >= e->nr_reading * GATHER_FACTOR_THROTTLED;
 	return e->nr_read >= (e->nr_reading + e->nr_going + nr_expected(e)) * GATHER_FACTOR;
 }
@@ -352,7 +352,7 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	lockdep_assert_held(&e->queue_lock);
 	list_add_tail(&job->node, &e->patient);
 	e->nr_reading--;
-	if (e->rotates && !e->nr_read) {
+	if (e->rotational && !e->nr_read) {
 		e->gather_until = jiffies + GATHER_MOST;
 		/* If it is queued already it will look again in time. */
 		queue_delayed_work(e->wq, &e->gathered, GATHER_MOST);
@@ -365,7 +365,7 @@ static bool job_is_idle(struct cow_job *job)
 {
 	if (!atomic_dec_and_test(&job->ios))
 		return false;
-	if (job->engine->rotates)
+	if (job->engine->rotational)
 		job->ended = ktime_get();
 	return true;
 }
@@ -491,7 +491,7 @@ static bool may_share(const struct bio *bio)
 
 static void submit_write(struct cow_engine *e, struct bio *bio)
 {
-	if (e->rotates)
+	if (e->rotational)
 		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
 	/* See job_bio(). */
 	if (may_share(bio))
@@ -519,7 +519,7 @@ static unsigned int batch_size(struct bio **bios, unsigned int nr)
  */
 static bool submit_batch(struct cow_engine *e, struct bio **bios, unsigned int nr)
 {
-	ktime_t now = e->rotates ? ktime_get() : 0;
+	ktime_t now = e->rotational ? ktime_get() : 0;
 	struct bio *batch;
 	unsigned int i;
 
@@ -738,7 +738,7 @@ static bool may_start(struct cow_engine *e)
 {
 	ktime_t now;
 
-	if (share(e) >= 100)
+	if (copy_percent(e) >= 100)
 		return true;
 	now = ktime_get();
 	if (e->nr_active)
@@ -763,7 +763,7 @@ static void note_busy(struct cow_engine *e)
 static void job_started(struct cow_engine *e)
 {
 	if (!e->nr_active) {
-		e->slice_share = share(e);
+		e->slice_share = copy_percent(e);
 		/* Without a limit no time is measured. */
 		e->slice_start = e->slice_share < 100 ? ktime_get() : 0;
 		e->noted = e->slice_start;
@@ -777,7 +777,7 @@ static void job_started(struct cow_engine *e)
 }
 
 /*
- * At most share() percent of any stretch of time is spent copying: after each slice of copying
+ * At most copy_percent() of any stretch of time is spent copying: after each slice of copying
  * the engine rests in proportion. At the end of a slice, when only some of its jobs are left,
  * time counts in proportion to them: nr_active of nr_most. A device may have been away meanwhile,
  * for minutes: writes wait for copies, so no rest is longer than REST_MAX_NS.
@@ -789,7 +789,7 @@ static void job_stopped(struct cow_engine *e)
 	if (e->slice_share < 100)
 		note_busy(e);
 	/* A share that has changed meanwhile counts from the next slice on. */
-	if (--e->nr_active || e->slice_share >= 100 || share(e) != e->slice_share)
+	if (--e->nr_active || e->slice_share >= 100 || copy_percent(e) != e->slice_share)
 		return;
 	busy_ns = div_u64(e->busy_ns, e->nr_most);
 	rest_ns = div_u64(busy_ns * (100 - e->slice_share), e->slice_share);
@@ -845,7 +845,7 @@ static void note_time(u64 *mean, const struct cow_job *job)
 
 static void job_finish(struct cow_engine *e, struct cow_job *job)
 {
-	if (!job->keep) {
+	if (!job->keep_pages) {
 		pages_join(&e->free, &job->pages);
 		if (job->begun)
 			note_time(&e->write_ns, job);
@@ -875,7 +875,7 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 		list_del(&job->node);
 		e->nr_read -= job->patient;
 		/* One that is read once more has been counted before. */
-		if (e->rotates && job->patient && !job->going) {
+		if (e->rotational && job->patient && !job->going) {
 			job->going = true;
 			e->nr_going++;
 		}
@@ -895,14 +895,14 @@ static void write_read(struct cow_engine *e)
 	all = are_gathered(e);
 	spin_unlock_irq(&e->queue_lock);
 	while ((job = pop_read(e, all))) {
-		if (job->keep) {
+		if (job->keep_pages) {
 			job_started(e);
 		} else {
 			e->stats.jobs++;
-			if (e->rotates)
+			if (e->rotational)
 				note_time(&e->read_ns, job);
 		}
-		job->keep = false;
+		job->keep_pages = false;
 		job->begun = 0;
 		job->written = true;
 		atomic_set(&job->ios, 1);
@@ -981,7 +981,7 @@ static void read_waiting(struct cow_engine *e)
 			break;
 		}
 		job_started(e);
-		job->begun = e->rotates ? ktime_get() : 0;
+		job->begun = e->rotational ? ktime_get() : 0;
 		atomic_set(&job->ios, 1);
 		if (job->bdev) {
 			e->stats.read_sectors += job->nr_sectors;
@@ -1035,7 +1035,7 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 	job->engine = e;
 	job->read_status = BLK_STS_OK;
 	job->written = false;
-	job->keep = false;
+	job->keep_pages = false;
 	job->io_busy = false;
 	job->pages.nr = 0;
 	job->queued = true;
@@ -1228,7 +1228,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 	e->hook_context = context;
 	e->throttle = 100;
 	e->write_ns = WRITE_NS_AT_FIRST;
-	e->rotates = bdev_rot(bdev);
+	e->rotational = bdev_rot(bdev);
 	bio_list_init(&e->writes);
 	bio_list_init(&e->alone);
 	INIT_WORK(&e->work, engine_work);

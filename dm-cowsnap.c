@@ -174,7 +174,7 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->going = false;
 	cb->tracked = false;
 	cb->reading = false;
-	cb->check = false;
+	cb->verify_on_end = false;
 	cb->via_merge = false;
 	cb->merging = false;
 	cb->piece = false;

@@ -75,7 +75,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 		return ERR_PTR(-ENOMEM);
 	}
 	o->bdev = bdev;
-	o->rotates = bdev_rot(bdev);
+	o->rotational = bdev_rot(bdev);
 	mutex_init(&o->admin_lock);
 	INIT_LIST_HEAD(&o->stores);
 	INIT_LIST_HEAD(&o->all_stores);

@@ -162,7 +162,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	cow_options_init(&store->options);
 	store->options.copy_ahead = cow_ahead_default();
 	store->options.copy_around = cow_around_default(origin->bdev);
-	store->early = !bdev_nr_sectors(origin->bdev);
+	store->opened_before_origin = !bdev_nr_sectors(origin->bdev);
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
 	init_waitqueue_head(&store->idle);
@@ -427,13 +427,13 @@ static int store_checkpoint(struct cow_store *store)
 	if (!cow_store_is_formatted(store))
 		return 0;
 	if (!store->writable)
-		return store->unmarked ? -EROFS : 0;
+		return store->invalid_not_on_disk ? -EROFS : 0;
 	r = cow_super_write(store, NULL);
 	if (!r)
 		cow_super_settle(store);
 	if (r)
 		DMERR("store %pg: cannot be closed properly (%d)%s", store->bdev, r,
-		      store->unmarked ?
+		      store->invalid_not_on_disk ?
 		      ": its snapshots are invalid, but it does not say so" : "");
 	return r;
 }
@@ -472,7 +472,7 @@ static void store_close(struct cow_store *store)
 	said = cow_trackers_close(store);
 	/* One that was lost has queued it once more. */
 	cancel_work_sync(&store->event_work);
-	if (store_checkpoint(store) && store->unmarked)
+	if (store_checkpoint(store) && store->invalid_not_on_disk)
 		said = false;
 	/* On disk the snapshots are still live: at least this module remembers better. */
 	if (!said)
@@ -563,7 +563,7 @@ int cow_store_meet_origin(struct cow_store *store)
 	int r;
 
 	lockdep_assert_held(&o->admin_lock);
-	if (!store->early)
+	if (!store->opened_before_origin)
 		return 0;
 	if (!chunk_fits(o, store->bdev, store->persistence, store->chunk_sectors, &error)) {
 		DMERR("%s", error);
@@ -585,6 +585,6 @@ int cow_store_meet_origin(struct cow_store *store)
 		      "remove its tables and load them again");
 		return r;
 	}
-	store->early = false;
+	store->opened_before_origin = false;
 	return 0;
 }

@@ -79,7 +79,7 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 		/* Before it is in the map: see snap_waits_for_data(). */
 		WRITE_ONCE(store->nr_undo, store->nr_undo + 1);
 		p->kept = true;
-		job->keep = true;
+		job->keep_pages = true;
 	}
 	spin_unlock(&store->origin->state_lock);
 	return keep;

@@ -717,7 +717,7 @@ static bool super_fits(struct cow_store *store, const struct cowsnap_super *supe
 	u64 origin = bdev_nr_sectors(store->origin->bdev);
 	u64 had = le64_to_cpu(super->origin_sectors);
 
-	if (had > origin && !store->early)
+	if (had > origin && !store->opened_before_origin)
 		cow_fail(error,
 			 "Store %pg was made for an origin of %llu sectors, %pg has %llu: use the right one",
 			 store->bdev, had, store->origin->bdev, origin);
@@ -800,7 +800,7 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	note_damage(l);
 	/* Until all is settled the superblock must not name later commits durable. */
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);
-	if (store->early)
+	if (store->opened_before_origin)
 		return 0;
 	r = cow_load_settle(store);
 	if (r)
@@ -844,8 +844,8 @@ int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **
 	}
 	store->loader = l;
 	l->durable = le64_to_cpu(super->durable);
-	store->map.alone = true;
+	store->map.no_readers = true;
 	r = load_all(l, super, error);
-	store->map.alone = false;
+	store->map.no_readers = false;
 	return r;
 }

@@ -185,7 +185,7 @@ static int change_write(const struct cow_change *c, bool super)
 static void store_set_unmarked(struct cow_store *store, bool unmarked)
 {
 	spin_lock(&store->origin->state_lock);
-	store->unmarked = unmarked;
+	store->invalid_not_on_disk = unmarked;
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -290,7 +290,7 @@ static int super_put_right(struct cow_store *store)
 	struct cow_change c;
 	int r;
 
-	if (!store->unmarked)
+	if (!store->invalid_not_on_disk)
 		return 0;
 	cow_change_fill(&c, store, NULL);
 	r = super_write(&c);
@@ -369,7 +369,7 @@ void cow_super_invalidate(struct cow_store *store, enum cow_snap_state state)
 		DMERR_LIMIT("store %pg: does not take the mark that its snapshots are invalid (%d)",
 			    store->bdev, r);
 	spin_lock(&store->origin->state_lock);
-	store->unmarked = r;
+	store->invalid_not_on_disk = r;
 	cow_store_let_go(store, state);
 	spin_unlock(&store->origin->state_lock);
 	cow_super_unlock(store);

@@ -193,7 +193,7 @@ int cow_verify_read(struct cow_bio *cb, struct cow_store *store, const struct co
 	if (part) {
 		atomic64_inc(&store->unverified);
 	} else {
-		cb->check = true;
+		cb->verify_on_end = true;
 		cb->version = *v;
 		cb->iter = bio->bi_iter;
 	}

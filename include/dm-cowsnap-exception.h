@@ -47,7 +47,7 @@ struct cow_map {
 	u64 nr_entries;			/* packed entries */
 	u64 nr_chunks;			/* exceptions: chunks times versions */
 	u64 nr_bytes;			/* memory of the leaves */
-	bool alone;			/* no readers yet: leaves are freed at once */
+	bool no_readers;		/* no readers yet: leaves are freed at once */
 };
 
 /* A run of chunks with one version: an exception, or home. */

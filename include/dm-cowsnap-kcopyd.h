@@ -59,7 +59,7 @@ struct cow_job {
 	bool queued;			/* waits for pages; engine->queue_lock */
 	bool patient;			/* may wait for others to be written with */
 	bool going;			/* gathered, and counted: see cow_engine_going() */
-	bool keep;			/* with its pages, until it is resumed or dropped */
+	bool keep_pages;		/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */
 	struct cow_io io;		/* for what lies in one page, if nothing else has it */

@@ -64,7 +64,7 @@ static bool in_stream(const struct cow_stream *s, sector_t start)
 }
 
 /* How far may be copied in front of @s, before the stores set their limits? */
-static sector_t window(const struct cow_ahead *a, const struct cow_stream *s)
+static sector_t stream_window(const struct cow_ahead *a, const struct cow_stream *s)
 {
 	if (READ_ONCE(a->wasted) > WASTE_SECTORS + READ_ONCE(a->copied) / 32)
 		return 0;
@@ -123,7 +123,7 @@ sector_t cow_ahead_note(struct cow_origin *o, sector_t start, sector_t end)
 	s->used = ++a->clock;
 	if (end > s->next)
 		WRITE_ONCE(s->next, end);
-	most = window(a, s);
+	most = stream_window(a, s);
 	if (!most || !window_is_short(s, end, most))
 		return end;
 	WRITE_ONCE(s->done, end + most);
@@ -141,7 +141,7 @@ bool cow_ahead_due(struct cow_origin *o, sector_t start, sector_t end)
 	s = find_stream(a, start);
 	if (!s || end <= READ_ONCE(s->next))
 		return false;
-	most = window(a, s);
+	most = stream_window(a, s);
 	if (most && window_is_short(s, end, most))
 		return true;
 	WRITE_ONCE(s->next, end);

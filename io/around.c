@@ -33,7 +33,7 @@
 static int copy_around = -1;
 module_param(copy_around, int, 0644);
 MODULE_PARM_DESC(copy_around,
-		 "KiB of a region that is copied whole at its second first write, for new stores (0, or a power of two from 32 to 1024; default -1: 256 for disks that rotate, else 0)");
+		 "KiB of a region that is copied whole at its second first write, for new stores (0, or a power of two from 32 to 1024; default -1: 256 for rotational disks, else 0)");
 
 unsigned int cow_around_default(struct block_device *bdev)
 {
@@ -74,7 +74,7 @@ static struct cow_around_copied *copied_entry(struct cow_around *a, u64 region)
 }
 
 /* Which of the 64 parts of its region the sectors from @start to @end touch. */
-static u64 parts(const struct cow_around *a, sector_t start, sector_t end)
+static u64 region_parts(const struct cow_around *a, sector_t start, sector_t end)
 {
 	sector_t base = round_down(start, a->sectors);
 	unsigned int first = (start - base) * 64 >> a->shift;
@@ -108,7 +108,7 @@ bool cow_around_note(struct cow_origin *o, sector_t *start, sector_t *end)
 	if (a->unused + a->sectors > a->limit)
 		return false;
 	*seen = 0;
-	note_copied(a, region, parts(a, *start, *end));
+	note_copied(a, region, region_parts(a, *start, *end));
 	*start = region << a->shift;
 	*end = max(*end, (sector_t)(region + 1) << a->shift);
 	return true;
@@ -128,7 +128,7 @@ void cow_around_used(struct cow_origin *o, sector_t start, sector_t end)
 		return;
 	spin_lock(&o->state_lock);
 	if (a->sectors && c->region == region + 1) {
-		mask = parts(a, start, end) & ~c->used;
+		mask = region_parts(a, start, end) & ~c->used;
 		c->used |= mask;
 		a->unused -= min(a->unused, hweight64(mask) * (a->sectors >> 6));
 	}

@@ -194,8 +194,8 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 	cow_bio_gone(cb, true);
 	if (cb->tracked)
 		cow_untrack_read(cb);
-	if (cb->check && !*status) {
-		cb->check = false;
+	if (cb->verify_on_end && !*status) {
+		cb->verify_on_end = false;
 		cow_verify_queue(cb);
 		return DM_ENDIO_INCOMPLETE;
 	}

@@ -23,7 +23,7 @@
 #include "origin/origin.h"
 #include "trace/cowsnap.h"
 
-static int decide(struct cow_bio *cb, struct cow_bio **part)
+static int decide_bio(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
 
@@ -94,7 +94,7 @@ int cow_bio_map(struct cow_bio *cb)
 	int r;
 
 	cb->in_map = true;
-	r = decide(cb, &part);
+	r = decide_bio(cb, &part);
 	return r == DM_MAPIO_KILL ? cow_bio_finish(part, BLK_STS_IOERR) : r;
 }
 
@@ -108,7 +108,7 @@ void cow_bio_run(struct cow_bio *cb)
 	cb->bio->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED);
 	cb->in_map = false;
 	do {
-		int r = decide(cb, &part);
+		int r = decide_bio(cb, &part);
 
 		/* If it was not cut, @cb may have been freed by now. */
 		more = part != cb;

@@ -230,7 +230,7 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	struct bio *bio = cb->bio;
 	bool preserved;
 
-	if (o->rotates)
+	if (o->rotational)
 		cow_pace_note_write(&o->pace);
 	if (!cow_origin_enter(cb))
 		return DM_MAPIO_SUBMITTED;

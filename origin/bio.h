@@ -50,7 +50,7 @@ struct cow_bio {
 	bool going;			/* counted by the engine: cow_engine_going() */
 	bool tracked;
 	bool reading;			/* counted in snap->store->nr_reads[read_turn] */
-	bool check;			/* verify when it comes back */
+	bool verify_on_end;		/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
 	bool piece;			/* of a bio that was cut in a worker */

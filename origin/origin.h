@@ -3,7 +3,7 @@
  * struct cow_origin: a device that snapshots are made of, shared by all tables that name it
  *
  * The files named beside the fields change them, under the lock that is named. Others may
- * read @bdev, @wq, @engine and @rotates, which stay as they are, and READ_ONCE where that
+ * read @bdev, @wq, @engine and @rotational, which stay as they are, and READ_ONCE where that
  * is said; and they may walk @stores under RCU or the state_lock.
  */
 #ifndef DM_COWSNAP_ORIGIN_ORIGIN_H
@@ -45,7 +45,7 @@ struct cow_origin {
 	unsigned int nr_absent;		/* stores that went away: origin/absent.c; READ_ONCE */
 	unsigned int nr_trackers;	/* in the stores in force; state_lock; READ_ONCE */
 	u64 identity;			/* what those stores know it by */
-	bool rotates;			/* the device does */
+	bool rotational;		/* the device is */
 
 	/* The registry, under cow_registry_mutex. */
 	unsigned int refs;		/* tables and stores */

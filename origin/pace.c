@@ -36,7 +36,7 @@
 static unsigned int read_share = 50;
 module_param(read_share, uint, 0644);
 MODULE_PARM_DESC(read_share,
-		 "percent of time that reads of snapshots may keep a rotating disk while their origin is written (1 to 100; default 50; 100: no limit)");
+		 "percent of time that reads of snapshots may keep a rotational disk while their origin is written (1 to 100; default 50; 100: no limit)");
 
 void cow_pace_init(struct cow_pace *pace)
 {
@@ -45,7 +45,7 @@ void cow_pace_init(struct cow_pace *pace)
 	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
 }
 
-static unsigned int share(void)
+static unsigned int read_percent(void)
 {
 	return clamp(READ_ONCE(read_share), 1U, 100U);
 }
@@ -57,7 +57,7 @@ static u64 busy_ns(const struct cow_pace *pace, ktime_t now)
 
 static bool is_limited(const struct cow_pace *pace)
 {
-	return share() < 100 &&
+	return read_percent() < 100 &&
 	       !time_after(jiffies, READ_ONCE(pace->written) + WRITTEN_LATELY);
 }
 
@@ -94,7 +94,7 @@ bool cow_pace_wait(struct cow_bio *cb)
 	ktime_t now;
 	bool waits = false;
 
-	if (!cb->origin->rotates)
+	if (!cb->origin->rotational)
 		return false;
 	now = ktime_get();
 	spin_lock_irqsave(&o->reads_lock, flags);
@@ -118,7 +118,7 @@ void cow_pace_begin(struct cow_origin *o)
 	struct cow_pace *pace = &o->pace;
 
 	lockdep_assert_held(&o->reads_lock);
-	if (o->rotates && !pace->reads++)
+	if (o->rotational && !pace->reads++)
 		pace->begun = ktime_get();
 }
 
@@ -128,7 +128,7 @@ void cow_pace_end(struct cow_origin *o)
 	ktime_t now;
 
 	lockdep_assert_held(&o->reads_lock);
-	if (!o->rotates)
+	if (!o->rotational)
 		return;
 	now = ktime_get();
 	pace->busy_ns = busy_ns(pace, now);
@@ -136,7 +136,7 @@ void cow_pace_end(struct cow_origin *o)
 	if (--pace->reads)
 		return;
 	if (pace->busy_ns >= SLICE_NS) {
-		unsigned int percent = share();
+		unsigned int percent = read_percent();
 		/* A read may have waited for a device that was away. */
 		u64 busy = min_t(u64, pace->busy_ns, BUSY_MAX_NS);
 		u64 rest = div_u64(busy * (100 - percent), percent);

@@ -23,7 +23,7 @@ struct cow_pace {
 	u64 nr_waited;
 };
 
-/* The origin, which rotates, is written. Any context. */
+/* The origin, a rotational disk, is written. Any context. */
 static inline void cow_pace_note_write(struct cow_pace *pace)
 {
 	unsigned long now = jiffies;

@@ -56,7 +56,7 @@ struct cow_store {
 	struct block_device *bdev;
 	char persistence;		/* 'N' or 'P' */
 	bool writable;
-	bool early;			/* opened before its origin had a length; admin_lock */
+	bool opened_before_origin;	/* opened before its origin had a length; admin_lock */
 	struct list_head snaps;		/* store/snapshots.c; admin_lock and state_lock */
 	struct xarray ids;		/* id -> struct cow_snap; as @snaps */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */
@@ -133,7 +133,7 @@ struct cow_store {
 	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
 	struct list_head waiting;	/* struct cow_bio, while it is blocked */
 	enum cow_snap_state fail_state;	/* what the snapshots become */
-	bool unmarked;			/* the disk could not be told of it */
+	bool invalid_not_on_disk;	/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;			/* READ_ONCE */
 	bool below_water;		/* low_water not crossed yet */
