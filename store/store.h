@@ -2,10 +2,11 @@
 /*
  * struct cow_store: a device that keeps old chunks of one origin
  *
- * The files named beside the fields change them, under the lock that is named; state_lock,
- * admin_lock and reads_lock are those of the origin. Others may read @origin, @bdev,
- * @chunk_sectors, @chunk_shift, @persistence, @writable and @meta, which stay as they are
- * while the store is open, and READ_ONCE where that is said.
+ * admin/store.c and disk/load.c set all of it up, while no other file sees it. From then on the
+ * files named beside the fields, or above them, change them, under the lock that is named;
+ * state_lock, admin_lock and reads_lock are those of the origin. Others may read @origin,
+ * @bdev, @chunk_sectors, @chunk_shift, @persistence, @writable and @meta, which stay as they
+ * are while the store is open, and READ_ONCE where that is said.
  */
 #ifndef DM_COWSNAP_STORE_STORE_H
 #define DM_COWSNAP_STORE_STORE_H
@@ -42,7 +43,8 @@ struct cow_store {
 	/* What every write to the origin looks at; seldom written. */
 	struct list_head node;		/* origin->stores: RCU; state_lock */
 	struct cow_live __rcu *live;	/* store/epochs.c; state_lock */
-	sector_t protect_sectors;	/* of the origin; only grows; state_lock, READ_ONCE */
+	/* Of the origin; only grows: admin/activate.c; state_lock, READ_ONCE. */
+	sector_t protect_sectors;
 	struct cow_known known;
 	unsigned int chunk_sectors;
 	unsigned int chunk_shift;
@@ -60,12 +62,12 @@ struct cow_store {
 	struct list_head snaps;		/* store/snapshots.c; admin_lock and state_lock */
 	struct xarray ids;		/* id -> struct cow_snap; as @snaps */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */
-	struct cow_options options;	/* state_lock; READ_ONCE */
+	struct cow_options options;	/* disk/super.c, admin/tuning.c; state_lock; READ_ONCE */
 	struct work_struct event_work;	/* origin/tables.c */
 
 	/* The map of completed exceptions, which first writes change. */
 	struct cow_map map ____cacheline_aligned_in_smp;
-	u32 epoch;			/* last one given out; admin_lock */
+	u32 epoch;	/* last one given out: admin/activate.c, admin/track.c; admin_lock */
 
 	/* Persistent stores only. */
 	struct cow_meta *meta;		/* NULL: transient */
@@ -78,7 +80,7 @@ struct cow_store {
 	struct mutex records_lock;
 	struct xarray records;		/* number of a record -> struct cow_snap */
 	struct xarray record_chunks;	/* number of a chunk of records -> place + 1 */
-	u64 super_sequence;		/* of the last superblock or record written */
+	u64 super_sequence;		/* of the last one written, here or in disk/records.c */
 	u32 invalid_epoch;		/* the superblock overrules records up to it; 0: none */
 	enum cow_snap_state invalid_state;	/* with this state */
 	sector_t origin_sectors;	/* as the superblock has it */
@@ -129,18 +131,19 @@ struct cow_store {
 	/* Under state_lock. */
 	struct cow_space space ____cacheline_aligned_in_smp;
 	struct rb_root_cached pendings;	/* copy/pending.c */
-	unsigned int nr_pendings;
+	unsigned int nr_pendings;	/* copy/pending.c, copy/publish.c */
 	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
 	struct list_head waiting;	/* struct cow_bio, while it is blocked */
 	enum cow_snap_state fail_state;	/* what the snapshots become */
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;			/* READ_ONCE */
-	bool below_water;		/* low_water not crossed yet */
-	unsigned int nr_snaps;
+	bool below_water;		/* low_water not crossed yet: store/room.c, admin/tuning.c */
+	unsigned int nr_snaps;		/* store/snapshots.c, admin/snapshots.c */
 	u64 reclaims_wanted;		/* runs of reclaim_work asked for */
 	u64 reclaims_done;		/* the last request that has been dealt with */
-	bool own_to_end;		/* writes in place of a dropped snapshot; admin_lock */
+	/* Writes in place of a dropped snapshot: admin/full.c, admin/reclaim.c; admin_lock. */
+	bool own_to_end;
 	unsigned int own_turn;		/* counter that new private pendings are in */
 	unsigned int nr_own[2];		/* private pendings; see reclaim_await_own() */
 	struct delayed_work reclaim_work;	/* admin/reclaim.c */
