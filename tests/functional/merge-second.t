@@ -81,6 +81,8 @@ origin_up o /dev/mapper/home
 snap_up s /dev/mapper/home /dev/mapper/cow P 8 id 1 create copy_ahead 0 copy_around 0
 put_letter /dev/mapper/o B $MIB $CHUNK
 put_letter /dev/mapper/o B $((30 * MIB)) $MIB
+# From the first private version on, writes do not wait for its record to say so.
+put_letter /dev/mapper/s A $((36 * MIB)) 4096
 # It lives, so that writes are the merged snapshot's until they are at home.
 snap_up t /dev/mapper/home /dev/mapper/cow P 8 id 2 create
 dmremove t
