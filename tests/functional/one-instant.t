@@ -108,5 +108,5 @@ shorter_origin()
 	dmremove a
 }
 
-two_origins
 shorter_origin
+two_origins

@@ -13,7 +13,7 @@ MIB=1048576
 KIB=1024
 
 exact_copies
-plan 32
+plan 33
 
 down()
 {
@@ -82,6 +82,8 @@ used() { status s2 | cut -d/ -f1; }
 
 total() { status s2 | sed 's,^[0-9]*/\([0-9]*\) .*,\1,'; }
 
+store_is_used_up() { [[ $(used) = $(total) ]]; }
+
 base=$(mkloop 4M)
 store=$(mkloop 2M)
 fill_letter "$base" Z
@@ -104,7 +106,8 @@ for ((i = 1, free = ($(total) - $(used)) / LARGE; i <= free + 1; i++)); do
 	put_letter /dev/mapper/o C $((i * LARGE_BYTES)) 4096 || exit
 done &
 writer=$!
-not_ok "read: its place is not given to others" wait_for 3 has_ended "$writer"
+ok "read: all other places are given out" wait_for 120 store_is_used_up
+not_ok "read: its place is not" wait_for 5 has_ended "$writer"
 dmreload slow "$(delay_table "$store" 0 0)"
 ok "read: it succeeds" wait "$reader"
 is "$(tr -d AM <"$TEST_TMP/read" | wc -c)" 0 "read: it has what the snapshot had"
