@@ -5,6 +5,9 @@
  * What opening (and closing) writes to the store is logged by dm-log-writes: one write
  * after the other. A cut somewhere among these leaves what is durable by then, any of
  * the others, and the one under way as a whole, in part, or not at all.
+ *
+ * A merge that goes on writes to the origin as well, which is not logged. Once it has, only a cut
+ * after all that was logged fits what the origin holds.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -84,9 +87,9 @@ static void apply_block(u8 *image, const struct log_write *w, u32 from)
 		memset(to, 0, bytes);
 }
 
-void again_cut(u8 *image, u64 *random)
+void again_cut(u8 *image, u64 *random, bool at_end)
 {
-	u32 nr = count_writes(), cut = below(random, nr + 1), i, from;
+	u32 nr = count_writes(), cut = at_end ? nr : below(random, nr + 1), i, from;
 	struct log_write w;
 	u64 at = 0;
 

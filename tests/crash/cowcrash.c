@@ -215,7 +215,8 @@ static void usage(void)
 	       "  --no-discard, --no-running (no writes while a snapshot is made),\n"
 	       "  --no-restart, --no-commit\n"
 	       "  --check TOOL    run \"TOOL check STORE\" on what each cut leaves\n"
-	       "  --again PERCENT of the cuts: another one while the store is opened (%u)\n"
+	       "  --again PERCENT of the cuts: another one while the store is opened, or while a\n"
+	       "                  merge goes on (%u)\n"
 	       "  --eio PERCENT of the cuts: a copy that was being written cannot be read (%u)\n"
 	       "  --images DIR    keep what the last cut left of origin and store there\n"
 	       "  --writes MEDIUM:SECTOR  only list what was written there\n"
@@ -335,6 +336,18 @@ static void parse_options(int argc, char **argv)
 		usage();
 }
 
+/* The last line. tests/functional/power-cut.t adds up what it says of cuts. */
+static void print_result(u32 failures, u64 recorded_ms, u64 cut_ms)
+{
+	printf("# seed %" PRIu64 ": %u cuts, %u failed; %" PRIu64 " second cuts; %" PRIu64
+	       " cuts of a merge that went on, %" PRIu64 " stores checked, %" PRIu64
+	       " snapshots and %" PRIu64 " trackers compared with diff, %" PRIu64
+	       " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
+	       " ms, cut in %" PRIu64 " ms\n",
+	       run.set.seed, nr_cuts, failures, nr_second, nr_merge_cuts, nr_checked, nr_compared,
+	       nr_trackers, nr_unborn, nr_unreadable, recorded_ms, cut_ms);
+}
+
 int main(int argc, char **argv)
 {
 	u64 start = now_ms(), recorded;
@@ -364,11 +377,6 @@ int main(int argc, char **argv)
 	failures = make_cuts();
 	verify_exit();
 	again_exit();
-	printf("# seed %" PRIu64 ": %u cuts, %u failed; %" PRIu64
-	       " stores checked, %" PRIu64 " snapshots and %" PRIu64 " trackers compared with diff, %"
-	       PRIu64 " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
-	       " ms, cut in %" PRIu64 " ms\n", run.set.seed, nr_cuts, failures, nr_checked,
-	       nr_compared, nr_trackers, nr_unborn, nr_unreadable, recorded - start,
-	       now_ms() - recorded);
+	print_result(failures, recorded - start, now_ms() - recorded);
 	return failures ? 1 : 0;
 }

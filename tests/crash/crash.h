@@ -230,8 +230,11 @@ bool log_next(const u8 *log, u64 *at, struct log_write *w);
 void again_init(void);
 void again_start(const char *device, const char *below, u32 sectors);
 void again_stop(const char *device, const char *below, u32 sectors);
-/* Apply to @image, the store before, what a cut among the writes logged may have left. */
-void again_cut(u8 *image, u64 *random);
+/*
+ * Apply to @image, the store before, what a cut among the writes logged may have left. @at_end:
+ * after all of them, which leaves out what was not durable by then.
+ */
+void again_cut(u8 *image, u64 *random, bool at_end);
 void again_exit(void);
 
 /*
@@ -275,6 +278,7 @@ extern u32 second_cuts, unreadables;
 extern char check_tool[256];
 extern const char *images_directory;
 extern u64 nr_checked, nr_compared, nr_trackers, nr_unborn, nr_unreadable;
+extern u64 nr_second, nr_merge_cuts;
 
 void verify_init(void);
 void verify_event(u32 event);

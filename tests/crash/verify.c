@@ -27,6 +27,7 @@
 #define READ_SECTORS	2048
 #define AFTER_TAG	MAX_OPS		/* of what is written after the cut */
 #define MERGE_TRIES	12000
+#define MERGE_USECS	20000		/* most until a merge that goes on is cut */
 #define EVENTS_SHOWN	24
 
 /* What may be found in a view at the present event. */
@@ -50,6 +51,7 @@ u32 second_cuts, unreadables;
 char check_tool[256];
 const char *images_directory;
 u64 nr_checked, nr_compared, nr_trackers, nr_unborn, nr_unreadable;
+u64 nr_second, nr_merge_cuts;
 
 static struct state *states;
 static u32 now;			/* event */
@@ -896,6 +898,22 @@ static void keep_media(void)
 		memcpy(kept[i], maps[i], media_bytes[i]);
 }
 
+/*
+ * While the store stands still a merge ends what it was writing to the origin, and then waits. A
+ * copy that equals what is there afterwards is of one moment. Is it as it was kept before?
+ */
+static bool keep_origin(void)
+{
+	size_t bytes = (size_t)run.set.origin_sectors * SECTOR_BYTES;
+	bool same = true;
+
+	while (memcmp(kept[0], maps[0], bytes)) {
+		memcpy(kept[0], maps[0], bytes);
+		same = false;
+	}
+	return same;
+}
+
 static void restore_media(void)
 {
 	u32 i;
@@ -931,9 +949,42 @@ static bool cut_while_opened(void)
 	deactivate();
 	again_stop(store_device, store_loop.path, store_now);
 	restore_media();
-	again_cut(store_bytes(), &random_state);
+	again_cut(store_bytes(), &random_state, false);
 	phase = "after the cut and a second one while it was opened";
 	return good && check_store();
+}
+
+/*
+ * The power goes once more while the merge goes on. Of what the store has got only that is there
+ * for sure which was durable. All that the origin has got is there: its cache may have written it.
+ */
+static bool cut_while_merging(void)
+{
+	bool good, same;
+
+	keep_media();
+	nr_merge_cuts++;
+	phase = "after the cut, the merge opened before a second one";
+	again_start(store_device, store_loop.path, store_now);
+	good = activate_all();
+	usleep(below(&random_state, MERGE_USECS));
+	if (dm_suspend(store_device))
+		fail("suspend the store");
+	same = keep_origin();
+	again_stop(store_device, store_loop.path, store_now);
+	deactivate();
+	restore_media();
+	again_cut(store_bytes(), &random_state, !same);
+	phase = "after the cut and a second one while the merge went on";
+	return good && check_store();
+}
+
+/* By their numbers: so they are as many as was asked for, whatever the seed. */
+static bool is_cut_twice(void)
+{
+	u64 nr = cut->number;
+
+	return !no_store_yet() && (nr + 1) * second_cuts / 100 > nr * second_cuts / 100;
 }
 
 static bool use_again(void)
@@ -989,8 +1040,9 @@ static bool verify_images(void)
 	 * Never both: what was being written at the first cut, and could be read after it, may have
 	 * been believed then, so the second opening needs it.
 	 */
-	if (!merging && !no_store_yet() && chance(&random_state, second_cuts)) {
-		if (!cut_while_opened())
+	if (is_cut_twice()) {
+		nr_second++;
+		if (!(merging ? cut_while_merging() : cut_while_opened()))
 			return false;
 	} else if (!no_store_yet() && chance(&random_state, unreadables)) {
 		make_unreadable();

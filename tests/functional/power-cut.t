@@ -6,17 +6,18 @@
 #
 # What cowsnap diff says has changed since a snapshot, or a tracker, has all that differs.
 #
-# So it is when the power goes a second time, while the store is opened, and when a copy that was
-# being written cannot be read afterwards.
+# So it is when the power goes a second time, while the store is opened or a merge goes on, and when
+# a copy that was being written cannot be read afterwards.
 #
-# COWSNAP_CUTS=N: N cuts in all, half of them followed by a second one, instead of a few for each
-# point. COWSNAP_SEED repeats the choices of a run; the recording of one that failed goes to
-# $COWSNAP_OUT.
+# Half of the cuts or more are followed by a second one. COWSNAP_CUTS=N: N cuts in all, instead of a
+# few for each point. COWSNAP_SEED repeats the choices of a run; the recording of one that failed
+# goes to $COWSNAP_OUT.
 
 . "$(dirname "$0")/common.sh"
 
 OPS=$(scaled 300)
 A_RECORDING=240	# cuts of one recording, where there are many
+AGAIN=65	# percent with a second cut: more than half, as none follows where no store is yet
 
 scenarios=(
 	"origin and store on one device|"
@@ -25,11 +26,11 @@ scenarios=(
 	"a store that grows|--store 3072 --grow 8192"
 	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 16384"
 	"merges|--merge --devices 2 --store 16384"
-	"trackers|--track --chunk 1 --devices 2 --origin 8192 --store 16384 --again 25"
-	"trackers whose regions share blocks, merges|--track --merge --block 4096 --chunk 128 --origin 24576 --store 32768 --again 25"
+	"trackers|--track --chunk 1 --devices 2 --origin 8192 --store 16384"
+	"trackers whose regions share blocks, merges|--track --merge --block 4096 --chunk 128 --origin 24576 --store 32768"
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
-	"a copy that was being written cannot be read|--eio 100 --devices 2"
+	"a copy that was being written cannot be read|--again 50 --eio 100 --devices 2"
 )
 
 # What takes longer.
@@ -41,7 +42,7 @@ longer=(
 
 need_target log-writes
 tracefs >/dev/null || skip_all "no traces of block I/O in this kernel"
-plan $((${#scenarios[@]} + 2))
+plan $((${#scenarios[@]} + 3))
 
 # The program is built beforehand where the checkout can be written, else here.
 cowcrash()
@@ -94,7 +95,7 @@ cut_once()
 
 	shift 2
 	"$COWCRASH" --ops "$OPS" --cuts "$cuts" --save "$dir/recording" \
-		${COWSNAP_CUTS:+--again 50} ${TOOL:+--check "$TOOL"} \
+		--again "$AGAIN" ${TOOL:+--check "$TOOL"} \
 		${COWSNAP_SEED:+--seed "$COWSNAP_SEED"} "$@" >"$dir/log" 2>&1 &
 	trap 'kill "$!"; wait "$!"; remove_devices "$!"; exit 143' TERM
 	wait "$!" || rc=$?
@@ -108,7 +109,7 @@ cut_many()
 	local dir=$1 rc=0 part left
 
 	shift
-	left=$(scaled 40)
+	left=$(scaled 30)
 	[[ -z ${COWSNAP_CUTS:-} ]] || left=$((COWSNAP_CUTS / ${#scenarios[@]} + 1))
 	for (( ; left > 0 && rc == 0; left -= part)); do
 		part=$((left < A_RECORDING ? left : A_RECORDING))
@@ -126,11 +127,24 @@ keep_recording()
 		diag "to repeat: cowcrash --load $file --cuts $2 --cut (as above)"
 }
 
+# count WHAT FILE: that many WHAT, by the last lines of all recordings.
+count()
+{
+	local nr sum=0
+
+	while read -r nr; do
+		sum=$((sum + nr))
+	done < <(sed -n "s/.*[:;] \([0-9]*\) $1[,;].*/\1/p" "$2")
+	echo "$sum"
+}
+
 # report DIR WORDS: one point.
 report()
 {
 	local dir=$1 rc part
 
+	cuts=$((cuts + $(count cuts "$dir/said")))
+	second_cuts=$((second_cuts + $(count "second cuts" "$dir/said")))
 	read -r rc part <"$dir/result"
 	if ! is "$rc" 0 "$2"; then
 		keep_recording "$dir" "$part"
@@ -190,7 +204,10 @@ if [[ -w $expedited ]]; then
 	echo 1 >"$expedited"
 fi
 
+cuts=0 second_cuts=0
 cut_all
+diag "$cuts cuts, $second_cuts second cuts"
+ok "half of the cuts or more were second cuts" test $((2 * second_cuts)) -ge "$cuts"
 
 # The same devices, but flushes do nothing: if that is not noticed, nothing is.
 not_ok "a device that lies is found out" cut_once "$TEST_TMP" 60 --lie flush
