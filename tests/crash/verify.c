@@ -923,14 +923,15 @@ static void restore_media(void)
 }
 
 /*
- * Again all goes at once, but what has been written is there: a store that was
- * recovered is one that can be recovered.
+ * Again all goes at once, but what has been written is there, as it may be with any cache: a store
+ * that was recovered is one that can be recovered.
  */
 static void cut_again(void)
 {
 	if (dm_suspend(store_device))
 		fail("suspend the store");
 	keep_media();
+	keep_origin();
 	if (dm_resume(store_device))
 		fail("resume the store");
 	deactivate();
@@ -987,6 +988,15 @@ static bool is_cut_twice(void)
 	return !no_store_yet() && (nr + 1) * second_cuts / 100 > nr * second_cuts / 100;
 }
 
+/* Writes and the merge went on beside each other. */
+static bool cut_used_merge(void)
+{
+	nr_merge_cuts++;
+	phase = "after writes to the origin and another cut of the merge that went on";
+	cut_again();
+	return check_store() && activate_all() && compare_all(true);
+}
+
 static bool use_again(void)
 {
 	u32 i, nr = 1 + below(&random_state, 24);
@@ -997,9 +1007,12 @@ static bool use_again(void)
 	phase = "after writes to the origin";
 	if (!compare_all(true))
 		return false;
-	phase = "after writes to the origin, and the end of the merge";
-	if (merging)
+	if (merging) {
+		if (chance(&random_state, 50) && !cut_used_merge())
+			return false;
+		phase = "after writes to the origin, and the end of the merge";
 		return finish_merge();
+	}
 	if (chance(&random_state, 50)) {
 		phase = "after writes to the origin, closed and opened";
 		deactivate();
