@@ -217,7 +217,8 @@ static void usage(void)
 	       "  --check TOOL    run \"TOOL check STORE\" on what each cut leaves\n"
 	       "  --again PERCENT of the cuts: another one while the store is opened, or while a\n"
 	       "                  merge goes on (%u)\n"
-	       "  --eio PERCENT of the cuts: a copy that was being written cannot be read (%u)\n"
+	       "  --eio PERCENT of the other cuts: a copy that was being written, or one of the\n"
+	       "                  superblocks, cannot be read (%u)\n"
 	       "  --images DIR    keep what the last cut left of origin and store there\n"
 	       "  --writes MEDIUM:SECTOR  only list what was written there\n"
 	       "  --stock         dm-snapshot instead, one snapshot\n"
@@ -342,10 +343,10 @@ static void print_result(u32 failures, u64 recorded_ms, u64 cut_ms)
 	printf("# seed %" PRIu64 ": %u cuts, %u failed; %" PRIu64 " second cuts; %" PRIu64
 	       " cuts of a merge that went on, %" PRIu64 " stores checked, %" PRIu64
 	       " snapshots and %" PRIu64 " trackers compared with diff, %" PRIu64
-	       " times no store yet, %" PRIu64 " with a bad sector; recorded in %" PRIu64
-	       " ms, cut in %" PRIu64 " ms\n",
+	       " times no store yet, %" PRIu64 " with a bad sector, %" PRIu64
+	       " of them a superblock; recorded in %" PRIu64 " ms, cut in %" PRIu64 " ms\n",
 	       run.set.seed, nr_cuts, failures, nr_second, nr_merge_cuts, nr_checked, nr_compared,
-	       nr_trackers, nr_unborn, nr_unreadable, recorded_ms, cut_ms);
+	       nr_trackers, nr_unborn, nr_unreadable, nr_bad_supers, recorded_ms, cut_ms);
 }
 
 int main(int argc, char **argv)

@@ -278,7 +278,7 @@ extern u32 second_cuts, unreadables;
 extern char check_tool[256];
 extern const char *images_directory;
 extern u64 nr_checked, nr_compared, nr_trackers, nr_unborn, nr_unreadable;
-extern u64 nr_second, nr_merge_cuts;
+extern u64 nr_second, nr_merge_cuts, nr_bad_supers;
 
 void verify_init(void);
 void verify_event(u32 event);

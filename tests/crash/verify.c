@@ -51,7 +51,7 @@ u32 second_cuts, unreadables;
 char check_tool[256];
 const char *images_directory;
 u64 nr_checked, nr_compared, nr_trackers, nr_unborn, nr_unreadable;
-u64 nr_second, nr_merge_cuts;
+u64 nr_second, nr_merge_cuts, nr_bad_supers;
 
 static struct state *states;
 static u32 now;			/* event */
@@ -791,7 +791,7 @@ static bool check_store(void)
 	return ask_what_changed(path) && good;
 }
 
-/* ---- a sector that was being written cannot be read ---- */
+/* ---- a sector cannot be read ---- */
 
 /*
  * Is @sector one of a copy that was being written? Its commit had not ended, so it is not
@@ -817,21 +817,46 @@ static bool sector_is_copy(u32 sector)
 	return kind == COWSNAP_SLOT_COPIED || kind == COWSNAP_SLOT_FREE;
 }
 
+/* There are two, and with small blocks each is alone in its own. One of both suffices. */
+static bool sector_is_super(u32 sector)
+{
+	return run.set.block_bytes == SECTOR_BYTES && sector < 2;
+}
+
+/* A merge would make copies in the room that the lost one leaves, and not get them written. */
+static bool may_be_lost(u32 sector, u32 nr)
+{
+	return sector_is_super(sector) ||
+	       (!merging && sector + nr < store_now && sector_is_copy(sector));
+}
+
+/* One that was being written, or else one of the superblocks, or NEVER. */
+static u32 choose_lost(u32 nr)
+{
+	u32 offset = store_offset_bytes() / SECTOR_BYTES;
+	u32 sector = media_in_flight(run.set.nr_media - 1, offset, cut->event, &random_state);
+	u32 super = below(&random_state, 2);
+
+	if (sector != NEVER) {
+		sector = (sector - offset) / nr * nr;
+		if (may_be_lost(sector, nr))
+			return sector;
+	}
+	return sector_is_super(super) ? super : NEVER;
+}
+
 /* Until the next cut. */
 static void make_unreadable(void)
 {
-	u32 offset = store_offset_bytes() / SECTOR_BYTES, nr = run.set.block_bytes / SECTOR_BYTES;
-	u32 sector = media_in_flight(run.set.nr_media - 1, offset, cut->event, &random_state);
+	u32 nr = run.set.block_bytes / SECTOR_BYTES, sector = choose_lost(nr);
 
 	if (sector == NEVER)
-		return;
-	sector = (sector - offset) / nr * nr;
-	if (sector + nr >= store_now || !sector_is_copy(sector))
 		return;
 	if (dm_load_bad(store_device, store_loop.path, store_now, sector, nr) ||
 	    dm_suspend(store_device) || dm_resume(store_device))
 		fail("no device with a bad block");
 	nr_unreadable++;
+	nr_bad_supers += sector_is_super(sector);
 }
 
 static void make_readable(void)

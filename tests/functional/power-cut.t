@@ -7,7 +7,7 @@
 # What cowsnap diff says has changed since a snapshot, or a tracker, has all that differs.
 #
 # So it is when the power goes a second time, while the store is opened or a merge goes on, and when
-# a copy that was being written cannot be read afterwards.
+# a copy that was being written, or one of the superblocks, cannot be read afterwards.
 #
 # Half of the cuts or more are followed by a second one. COWSNAP_CUTS=N: N cuts in all, instead of a
 # few for each point. COWSNAP_SEED repeats the choices of a run; the recording of one that failed
@@ -24,13 +24,13 @@ scenarios=(
 	"each on its own, with its own cache|--devices 2"
 	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2"
 	"a store that grows|--store 3072 --grow 8192"
-	"many snapshots, made and deleted|--snapshots 12 --origin 2048 --store 16384"
-	"merges|--merge --devices 2 --store 16384"
+	"many snapshots, made and deleted, sectors that cannot be read|--eio 50 --snapshots 12 --origin 2048 --store 16384"
+	"merges, superblocks that cannot be read|--eio 50 --merge --devices 2 --store 16384"
 	"trackers|--track --chunk 1 --devices 2 --origin 8192 --store 16384"
 	"trackers whose regions share blocks, merges|--track --merge --block 4096 --chunk 128 --origin 24576 --store 32768"
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
-	"a copy that was being written cannot be read|--again 50 --eio 100 --devices 2"
+	"a copy that was being written, or a superblock, cannot be read|--again 50 --eio 100 --devices 2"
 )
 
 # What takes longer.
