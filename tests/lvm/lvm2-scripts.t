@@ -14,8 +14,9 @@ HERE=$TEST_TMP/lvm2
 
 [[ -d $SHARED/test/shell ]] || skip_all "no lvm2 with its tests (tools/lvm2/build --tests)"
 
-# Those of snapshots by their name, and others that make one, but for what is about other
-# targets. One of a thin pool is no concern of ours.
+# Those of snapshots by their name, whatever else is in it: some of the cache and of thin pools
+# make dm-snapshot's as well. Of the others those that make one, but for what is about other
+# targets.
 scripts()
 {
 	local script
@@ -26,10 +27,10 @@ scripts()
 	fi
 	for script in shell/*.sh; do
 		case $script in
+		*snap*) ;;
 		*cluster* | *lvmlockd* | *thin* | *cache* | *vdo* | *integrity* | *polling*)
 			continue
 			;;
-		*snap*) ;;
 		*raid* | *pvmove*) continue ;;
 		*) grep -qE 'lvcreate.*( -s( |$)|--snapshot)' "$script" || continue ;;
 		esac
