@@ -9,16 +9,18 @@
 need fio
 need_target delay
 
-# One job after the other: directions, sizes, both sorts of buffers.
+# One job after the other: directions, and each size with both sorts of buffers.
 job_file()
 {
-	local rw how
+	local rw size fixed
 
 	printf '[global]\nioengine=io_uring\ndirect=1\nsize=3m\nallow_file_create=0\n'
 	for rw in "$@"; do
-		for how in 4k-0 64k-1 256k-0 1m-1 2m-0 2m-1; do
-			printf '[%s-%s]\nstonewall\nrw=%s\nbs=%s\nfixedbufs=%d\n' \
-				"$rw" "$how" "$rw" "${how%-*}" "${how#*-}"
+		for size in 4k 64k 256k 1m 2m; do
+			for fixed in 0 1; do
+				printf '[%s-%s-%d]\nstonewall\nrw=%s\nbs=%s\nfixedbufs=%d\n' \
+					"$rw" "$size" "$fixed" "$rw" "$size" "$fixed"
+			done
 		done
 	done
 }
