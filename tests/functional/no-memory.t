@@ -15,6 +15,7 @@ FAULTS=/sys/kernel/debug
 
 MIB=1048576
 SIZE=4
+LONG=12	# of an origin whose merge takes several stretches
 
 # The kernel prints where allocations failed, and the module that it has no memory; a failure of
 # the module is a BUG or WARNING.
@@ -71,6 +72,12 @@ functions()
 {
 	awk '$4 == "[dm_cowsnap]" && $2 ~ /[tT]/ && $3 !~ /^__(cfi|pfx)_/ { print $1, $3 }' \
 		/proc/kallsyms | sort -u -k1,1
+}
+
+# function_range NAME: "START END" of a function of the module.
+function_range()
+{
+	functions | awk -v name="$1" 'start { print start, $1; exit } $2 == name { start = $1 }'
 }
 
 # trace_allocations BOOL: start the trace of allocations, or stop it.
@@ -291,33 +298,100 @@ renew()
 
 # ---- a merge ----
 
-merge_without_memory()
+# A merge that is loaded and resumed whichever allocation fails, and goes on by itself.
+merge_begins()
 {
-	local percent
-
 	dmsetup remove s o
 	cp "$TEST_TMP/old1" "$TEST_TMP/now"
 	nth "a merge is loaded, resumed" create o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id 1"
 	# cownth's devices have no nodes.
 	dmsetup mknodes o
-	for percent in 5 30 100; do
-		failing "$percent" "$(functions | sed -n '1s/ .*//p')" \
-			"$(functions | sed -n '$s/ .*//p')"
-		sleep 0.5
-		failing 0
-		sleep 0.2
-	done
 	ok "the merge comes to its end" wait_for 100 merged
 	ok "the merged origin has the snapshot's content" same /dev/mapper/o "$TEST_TMP/now"
+	dmremove o
+}
+
+# One snapshot of all chunks, and one after it that lives: what the merge writes home has to be
+# copied for that one first. The merge itself is loaded, not resumed.
+merge_load()
+{
+	dd if=/dev/zero of="$long_store" bs=1M count=1 oflag=direct status=none
+	fill "$long" "$TEST_TMP/merged"
+	origin_up o "$long" && snap_up s "$long" "$long_store" P 8 id 1 create &&
+		fill /dev/mapper/o - &&
+		dmsetup message o 0 create 2 && dmremove s && dmremove o || return
+	image "$long" "$TEST_TMP/newer"
+	dmcreate cow "$(linear_table "$long_store")"
+	dmcreate o "" --notable
+	dmload o "0 $(sectors "$long") cowsnap-merge $long /dev/mapper/cow P 8 2 id 1"
+}
+
+reads_are_held()
+{
+	(($(dmsetup status cow | awk '$3 == "delay" { print $4 }')))
+}
+
+# How many allocations have failed since `attribute times 1000000`.
+failures()
+{
+	echo $((2000000 - $(<"$FAULTS/failslab/times") - $(<"$FAULTS/fail_page_alloc/times")))
+}
+
+has_failures()
+{
+	(($(failures)))
+}
+
+merge_has_ended_or_failed()
+{
+	merged || merge_failed
+}
+
+# merge_in WORDS PERCENT START END: a merge under way, of whose allocations so many fail.
+merge_in()
+{
+	local words="merge, $1" state
+
+	shift
+	ok "$words: it is loaded" merge_load || return
+	hold_reads cow "$long_store"
+	ok "$words: it is resumed" dm resume o
+	ok "$words: it is under way, its first reads are held" wait_for 60 reads_are_held
+	attribute times 1000000
+	failing "$@"
+	release_reads cow "$long_store"
+	wait_for 20 has_failures
+	# What has no memory is tried again each second; or nothing is missing, and it ends.
+	wait_for 4 merge_has_ended_or_failed
+	failing 0
+	ok "$words: allocations have failed: $(failures)" has_failures
+	attribute times -1
+	state=$(status o)
+	diag "then: $state"
+	isnt "$state" "Merge failed" "$words: it has not failed"
+	ok "$words: it comes to its end" wait_for 100 merged
+	ok "$words: the origin has the snapshot's content" same /dev/mapper/o "$TEST_TMP/merged"
+	dmremove o
+	ok "$words: the newer snapshot is opened" snap_up s "$long" /dev/mapper/cow P 8 id 2
+	ok "$words: the newer snapshot is right" same /dev/mapper/s "$TEST_TMP/newer"
+	dmremove s
+	dmremove cow
+}
+
+merge_goes_on()
+{
+	local range
+
+	long=$(mkloop ${LONG}M)
+	long_store=$(mkloop 64M)
+	read -ra range <<<"$(function_range cow_merge_work)"
+	merge_in "none for its own work" 100 "${range[@]}"
+	range=("$(functions | sed -n '1s/ .*//p')" "$(functions | sed -n '$s/ .*//p')")
+	merge_in "none for anything" 100 "${range[@]}"
+	merge_in "less for everything" 30 "${range[@]}"
 }
 
 # ---- the parts of a bio ----
-
-# function_range NAME: "START END" of a function of the module.
-function_range()
-{
-	functions | awk -v name="$1" 'start { print start, $1; exit } $2 == name { start = $1 }'
-}
 
 # A write that waited as a whole is cut by a worker: more often than there are pieces in
 # reserve, while those in use are under way. Then its parts are written one after the other.
@@ -359,7 +433,7 @@ store=$(mkloop 64M)
 other=$(mkloop 16M)
 open_filters
 at_exit close_filters
-(($#)) || set -- parts requests work merge_without_memory
+(($#)) || set -- parts merge_goes_on requests work merge_begins
 for scenario; do
 	"$scenario"
 done
