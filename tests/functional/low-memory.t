@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # What there was no memory for is done later: room that could not be given back comes back, and
-# a store that could not be opened is opened with the next resume of the same tables.
+# a store that could not be opened is opened with the next resume of the same tables. A store that
+# could not be looked at is not written to.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
 
 need_faults
 exact_copies
-plan 13
+plan 16
 
 CHUNKS=256
 PLACES=600	# chunks that are written, none beside the other: more than a leaf of the map has
@@ -125,8 +126,31 @@ early()
 	dmremove real
 }
 
+# A table says of a persistent store that it is a transient one.
+transient()
+{
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
+	fill "$base" "$TEST_TMP/now"
+	origin_up o "$base"
+	snap_up s "$base" "$store" P 8 id 1 create
+	put /dev/mapper/o "$TEST_TMP/now" 0 65536
+	dmremove s
+	blockdev --flushbufs "$store"
+	cp "$(loop_file "$store")" "$TEST_TMP/store"
+	fail_under cow_probe -1
+	not_ok "transient: without memory to look at the store no snapshot is made" \
+		snap_up t "$base" "$store" N 8
+	ok "transient: allocations have failed: $(fail_no_more)" has_failed
+	# A transient store would get a copy, at its start.
+	put /dev/mapper/o "$TEST_TMP/now" 0 65536
+	blockdev --flushbufs "$store"
+	ok "transient: the persistent store is as it was" cmp "$(loop_file "$store")" "$TEST_TMP/store"
+	dmremove o
+}
+
 base=$(mkloop 16M)
 store=$(mkloop 24M)
 reclaim -1 0 "no memory"
 reclaim 4 4 "some leaves"
 early
+transient
