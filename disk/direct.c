@@ -92,8 +92,8 @@ int cow_meta_write_slots(struct cow_meta *meta, u64 place, u32 nr,
 }
 
 /*
- * Write @b with the numbers that it has, and with its slots as fresh as they are. Of the blocks with
- * superblocks one is durable before the other is written: a cut never tears both.
+ * Write @b with the numbers that it has, and with its slots as fresh as they are. Of the two blocks
+ * with superblocks one is durable before the other is written: a cut never tears both.
  */
 static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
 {

@@ -175,8 +175,8 @@ int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t n
  * Take versions that no epoch of @live sees out of the leaf at *@chunk, and call @freed for each
  * run. Versions with epochs above @up_to are left alone, since they are newer than @live.
  * *@chunk becomes the one after the leaf, 0 after the last one. 0, or -ENOMEM: then the leaf
- * stays as it is, and has to be tried again. -ENOBUFS: so does it, and *@chunk, since there are more
- * than @max runs.
+ * stays as it is, and has to be tried again. -ENOBUFS: it has more than @max such runs, and
+ * stays as it is, like *@chunk.
  * Context: as cow_map_insert(); @live (NULL: none) must stay.
  */
 int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,

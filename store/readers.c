@@ -3,7 +3,7 @@
  * dm-cowsnap: reads that are under way from places in a store
  *
  * A snapshot's read finds a place in the map, and is sent there. Meanwhile the snapshot may get a
- * version of its own, and the last other one that needed the place may be deleted: then the place is
+ * version of its own, and the last other one that needed the place may be deleted. The place is
  * not given to other chunks before the read has ended.
  *
  * Reads are counted in two turns, so that those which begin meanwhile do not prolong the wait. A

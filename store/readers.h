@@ -6,8 +6,8 @@
 struct cow_store;
 
 /*
- * A read is about to look for a place in the map, and reads from it until cow_readers_leave(), which
- * gets what this returns. In between nothing may be waited for but the read. Any context.
+ * A read is about to look for a place in the map, and reads from it until cow_readers_leave(),
+ * which gets what this returns. In between nothing may be waited for but the read. Any context.
  */
 unsigned int cow_readers_enter(struct cow_store *store);
 void cow_readers_leave(struct cow_store *store, unsigned int turn);

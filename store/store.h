@@ -109,7 +109,7 @@ struct cow_store {
 
 	/* Reads that are under way: store/readers.c. */
 	atomic_t nr_reads[2];
-	unsigned int read_turn;		/* which of these new ones are counted in; reclaim_work alone */
+	unsigned int read_turn;		/* where new ones are counted; reclaim_work alone */
 
 	/* Reads that are verified: disk/verify.c. */
 	struct list_head checks;	/* struct cow_bio; reads_lock */
@@ -138,7 +138,7 @@ struct cow_store {
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;			/* READ_ONCE */
-	bool below_water;		/* low_water not crossed yet: store/room.c, admin/tuning.c */
+	bool below_water;		/* not at low_water yet: store/room.c, admin/tuning.c */
 	unsigned int nr_snaps;		/* store/snapshots.c, admin/snapshots.c */
 	u64 reclaims_wanted;		/* runs of reclaim_work asked for */
 	u64 reclaims_done;		/* the last request that has been dealt with */

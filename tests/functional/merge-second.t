@@ -10,7 +10,7 @@
 . "$(dirname "$0")/store.sh"
 
 need_target delay
-plan 24
+plan 26
 exact_copies
 MIB=1048576
 CHUNK=65536
@@ -72,15 +72,31 @@ dmremove cow
 
 # ---- versions that come in front of the next stretch while that is being closed ----
 
+TABLES=24	# sectors of the store that hold no data
+front=$((9 * MIB)) step=$((MIB / 2)) nr=40	# writes, the last of them at 28.5 MiB
+
+# all_at LETTER DEV: the chunks that were written in front.
+all_at()
+{
+	local i
+
+	for ((i = 0; i < nr; i++)); do
+		all_letter "$2" "$1" $((front + i * step)) 4096 || return
+	done
+}
+
+first_is_merged() { [[ $(left_of o) -lt $left ]]; }
+
 base=$(mkloop 40M)
 store=$(mkloop 32M)
+size=$(sectors "$store")
 fill_letter "$base" A
 dmcreate home "$(slow_writes "$base" 0)"
 dmcreate cow "$(slow_writes "$store" 0)"
 origin_up o /dev/mapper/home
 snap_up s /dev/mapper/home /dev/mapper/cow P 8 id 1 create copy_ahead 0 copy_around 0
 put_letter /dev/mapper/o B $MIB $CHUNK
-put_letter /dev/mapper/o B $((30 * MIB)) $MIB
+put_letter /dev/mapper/o B $((30 * MIB)) $CHUNK
 # From the first private version on, writes do not wait for its record to say so.
 put_letter /dev/mapper/s A $((36 * MIB)) 4096
 # It lives, so that writes are the merged snapshot's until they are at home.
@@ -88,42 +104,37 @@ snap_up t /dev/mapper/home /dev/mapper/cow P 8 id 2 create
 dmremove t
 dmremove s
 dmremove o
-dmreload home "$(slow_writes "$base" $HOME_MS)"
+dmreload home "$(slow_writes "$base" 600000)"
+echo 60000 >"$PARAMETERS/hold_timeout"
+at_exit _write "$PARAMETERS/hold_timeout" 5000
 dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home /dev/mapper/cow P 8 2 id 1"
 ok "front: the merge writes its first stretch" wait_for 60 writes_are_delayed home 1
-dmreload cow "$(slow_writes "$store" 1000)"
-dmreload home "$(slow_writes "$base" 0)"
-# Each is in front of those before it. Whichever the second stretch begins with, others are still on
-# their way then, and the foremost of these is farther off than the buffer is long.
-front=$((29 * MIB)) step=$((MIB / 2)) nr=40
+# Data is slow, so that these are all on their way when the second stretch is looked for.
+dmreload cow "$(partly_table "$store" $TABLES $((size - TABLES - 8)) \
+	delay "$store" $TABLES 0 "$store" $TABLES 600000 "$store" $TABLES 0)"
 for ((i = 0; i < nr; i++)); do
-	put_letter /dev/mapper/o C $((front - i * step)) 4096 &
-	sleep 0.1
+	put_letter /dev/mapper/o C $((front + i * step)) 4096 &
 done
-wait
+ok "front: writes are on their way" wait_for 120 writes_are_delayed cow $nr
+left=$(left_of o)
+dmreload home "$(slow_writes "$base" 0)"
+ok "front: the first stretch is merged" wait_for 60 first_is_merged
+# The second one begins at 30 MiB, since nothing is in front of that yet, and is being closed.
+sleep 1
 dmreload cow "$(slow_writes "$store" 0)"
+wait
 ok "front: the merge ends" wait_for 60 merged
-
-# all_at LETTER DEV: the chunks that were written in front of others.
-all_at()
-{
-	local i
-
-	for ((i = 0; i < nr; i++)); do
-		all_letter "$2" "$1" $((front - i * step)) 4096 || return
-	done
-}
-
 ok "front: what was written meanwhile is at home" all_at C "$base"
-ok "front: so is what was merged behind it" all_letter "$base" A $((front + 4096)) $((11 * MIB - 4096))
+ok "front: so is what was merged behind it" all_letter "$base" A $((29 * MIB)) $((11 * MIB))
 snap_up t /dev/mapper/home /dev/mapper/cow P 8 id 2
 ok "front: the other snapshot has what the origin had, in front" \
 	all_letter /dev/mapper/t A $((2 * MIB)) $((28 * MIB))
-ok "front: and where it was merged" all_letter /dev/mapper/t B $((30 * MIB)) $MIB
+ok "front: and where it was merged" all_letter /dev/mapper/t B $((30 * MIB)) $CHUNK
 dmremove t
 dmremove o
 dmremove home
 dmremove cow
+echo 5000 >"$PARAMETERS/hold_timeout"
 
 # ---- a stretch cannot be closed within hold_timeout ----
 
@@ -137,7 +148,6 @@ put_letter /dev/mapper/o B 0 $CHUNK
 put_letter /dev/mapper/o B $((8 * MIB)) $CHUNK
 dmremove s
 dmremove o
-at_exit _write "$PARAMETERS/hold_timeout" 5000
 echo 50 >"$PARAMETERS/hold_timeout"
 dmreload home "$(slow_writes "$base" 3000)"
 dmcreate o "0 $(sectors "$base") cowsnap-merge /dev/mapper/home $store P 8 2 id 1"
