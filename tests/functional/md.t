@@ -1,17 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# First writes in batches, with origin and store on md RAID whose check never ends, go on:
-# no task that unplugs its I/O waits for anything that md's own callbacks have to bring about.
+# First writes in batches, with origin and store on md RAID where one check follows the other, go
+# on: no task that unplugs its I/O waits for anything that md's own callbacks have to bring about.
 
 . "$(dirname "$0")/common.sh"
 
 need fio mdadm
 modprobe -q -a raid10 raid1 || skip_all "no md in this kernel"
-plan 9
+plan 16
 echo 0 >"$PARAMETERS/copy_ahead"
 
-ROUNDS=$(scaled 4)
+# From the second on the snapshot is a new one.
+ROUNDS=$(scaled 3)
+((ROUNDS >= 2)) || ROUNDS=2
+CHECKS=4	# that begin on each md in a round
+PASSES=60	# of the writer in a round, in which they have to begin
 
 # mkmd LEVEL MIB NR: an md with a write-intent bitmap over NR RAM disks; prints its path.
 mkmd()
@@ -34,13 +38,28 @@ mkmd()
 	printf '%s\n' "$md"
 }
 
-# checks DEV: check it again and again while there is $TEST_TMP/check.
+# checks DEV: as soon as one has ended the next begins, while there is $TEST_TMP/check. Those
+# that began are counted.
 checks()
 {
+	local md=${1##*/}
+
 	while [[ -e $TEST_TMP/check ]]; do
-		echo check >"/sys/block/${1##*/}/md/sync_action"
-		sleep 0.3
+		! echo check >"/sys/block/$md/md/sync_action" || echo >>"$TEST_TMP/begun.$md"
+		sleep 0.01
 	done 2>/dev/null
+}
+
+# begun NR: as many checks on either md.
+begun()
+{
+	(($(least_begun) >= $1))
+}
+
+least_begun()
+{
+	wc -l "$TEST_TMP/begun."* | awk '$2 != "total" && (least == "" || $1 < least) { least = $1 }
+		END { print least }'
 }
 
 writer()
@@ -49,18 +68,28 @@ writer()
 		--allow_file_create=0 --size=4m "$@" >"$TEST_TMP/fio.log" 2>&1
 }
 
-# Every second chunk first; then, during checks, all of them at random, many in one go.
+# Every second chunk first; then, during checks, all of them at random, many in one go, and once
+# more until there were enough checks.
 round()
 {
-	local rc
+	local md rc=0 pass checkers=()
 
 	writer --rw=write:4k --io_size=2m --iodepth=16 || return
 	touch "$TEST_TMP/check"
-	checks "$base" &
-	checks "$store" &
-	writer --rw=randwrite --iodepth=64 --iodepth_batch_submit=16 --runtime=4
-	rc=$?
+	for md in "$base" "$store"; do
+		: >"$TEST_TMP/begun.${md##*/}"
+		checks "$md" &
+		checkers+=($!)
+	done
+	wait_for 60 begun 1
+	for ((pass = 0; pass < PASSES; pass++)); do
+		writer --rw=randwrite --iodepth=64 --iodepth_batch_submit=16 || rc=1
+		! begun "$CHECKS" || break
+	done
 	rm "$TEST_TMP/check"
+	wait "${checkers[@]}"
+	least_begun >>"$TEST_TMP/checks"
+	echo "$((pass + 1)) passes, $(least_begun) checks"
 	return "$rc"
 }
 
@@ -68,39 +97,45 @@ rounds()
 {
 	local i
 
+	: >"$TEST_TMP/lost"
 	for ((i = 0; i < ROUNDS; i++)); do
-		((i == 0)) || snap_up s "$base" "$store" "$1" 8
+		((i == 0)) || snap_up s "$base" "$store" "$1" 8 || return
+		image /dev/mapper/o "$TEST_TMP/was" || return
 		round || return
-		((i)) || other_bytes /dev/mapper/s A >"$TEST_TMP/lost"
+		same /dev/mapper/s "$TEST_TMP/was" || echo "$i" >>"$TEST_TMP/lost"
 		dmremove s
-		diag "round $i: $SECONDS s"
+		echo "round $i: $SECONDS s"
 		[[ $1 = N ]] || dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
 	done
-	touch "$TEST_TMP/over"
 }
 
 rounds_have_ended()
 {
-	[[ -e $TEST_TMP/over ]]
+	[[ -s $TEST_TMP/over ]]
+}
+
+# Nothing ends a task that hangs; the test must not wait for it.
+rounds_end_well()
+{
+	wait_for 400 rounds_have_ended && (($(<"$TEST_TMP/over") == 0))
 }
 
 # try MODE WORDS
 try()
 {
-	local pid
-
-	rm -f "$TEST_TMP/over"
+	rm -f "$TEST_TMP/over" "$TEST_TMP/checks"
 	fill_letter "$base" A
 	origin_up o "$base"
 	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
 	snap_up s "$base" "$store" "$1" 8
-	rounds "$1" >"$TEST_TMP/rounds" 2>&1 &
-	pid=$!
-	# Nothing ends a task that hangs; the test must not wait for it.
-	disown "$pid"
-	ok "$1, $2: $ROUNDS rounds of batched first writes during a check" wait_for 300 rounds_have_ended ||
+	{ rounds "$1"; echo "$?" >"$TEST_TMP/over"; } >"$TEST_TMP/rounds" 2>&1 &
+	disown "$!"
+	ok "$1, $2: $ROUNDS rounds of batched first writes during checks" rounds_end_well ||
 		bail_out "no use in going on: $(<"$TEST_TMP/rounds")"
-	is "$(<"$TEST_TMP/lost")" 0 "$1, $2: the snapshot is whole"
+	diag <"$TEST_TMP/rounds"
+	is "$(awk -v enough="$CHECKS" '$1 >= enough' "$TEST_TMP/checks" | wc -l)" "$ROUNDS" \
+		"$1, $2: $CHECKS checks or more of both md in each round"
+	is "$(<"$TEST_TMP/lost")" "" "$1, $2: the snapshots of all rounds are whole"
 	dmremove o
 	ok "$1, $2: both md are well" wait_for 60 both_are_well
 }
@@ -122,3 +157,4 @@ try P "origin on raid10, store on raid1"
 base=$one
 store=$ten
 try N "origin on raid1, store on raid10"
+try P "origin on raid1, store on raid10"
