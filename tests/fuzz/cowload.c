@@ -5,22 +5,27 @@
  * The store is a file in memory under a loop device; before each opening it is made
  * whole again and then damaged as the seed says. What a disk does to a store may cost
  * errors, never give wrong data; so may sectors that cannot be read, of which there is one
- * block at each opening, from the start of the store on. After forgeries with right checksums only the end
- * matters: that there is one, and that the kernel has nothing to complain of.
+ * block at each opening, one after the other. After forgeries with right checksums only the end
+ * matters: that there is one, and that the kernel has nothing to complain of. Of a store that the
+ * kernel refuses, `cowsnap check` has to find something.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <linux/fs.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../crash/crash.h"
+#include "../model/dmctl.h"
 #include "mutate.h"
 
 #define CHUNK_BYTES	4096
@@ -28,27 +33,33 @@
 #define NR_SNAPSHOTS	2
 
 static const char usage[] =
-	"Usage: cowload --how bits|disk|forge|eio [--seed N] [--count N] [--within BYTES]\n"
-	"               [--block BYTES] [--private CHUNK] ORIGIN STORE IMAGE1 IMAGE2\n"
+	"Usage: cowload --how bits|disk|forge|eio|weak [--seed N] [--count N]\n"
+	"               [--from BYTES] [--within BYTES] [--block BYTES] [--private CHUNK]\n"
+	"               [--check TOOL] ORIGIN STORE IMAGE1 IMAGE2\n"
 	"Open N damaged copies of the file STORE over the device ORIGIN, compare snapshots\n"
 	"1 and 2 with their images, and print \"opened refused errors wrong\": how many\n"
-	"stores, then chunks. Bits are flipped within so many bytes from the start of the store;\n"
-	"CHUNK, written through a snapshot and so without checksum, is not compared.\n";
+	"stores, then chunks. Bits are flipped, and blocks cannot be read, within so many bytes,\n"
+	"of which the first is FROM (weak: a block can be read once it was written); CHUNK, written through a snapshot and so without checksum,\n"
+	"is not compared. TOOL is the cowsnap command: if the kernel refuses a store and `check`\n"
+	"finds nothing, that counts as one wrong chunk.\n";
 
 static const struct option options[] = {
 	{ "how", required_argument, NULL, 'h' },
 	{ "seed", required_argument, NULL, 's' },
 	{ "count", required_argument, NULL, 'c' },
+	{ "from", required_argument, NULL, 'f' },
 	{ "within", required_argument, NULL, 'w' },
 	{ "block", required_argument, NULL, 'b' },
 	{ "private", required_argument, NULL, 'p' },
+	{ "check", required_argument, NULL, 't' },
 	{ }
 };
 
 static struct {
 	char how;
-	u64 seed, count, within, private;
+	u64 seed, count, from, within, private;
 	u32 block;
+	const char *tool;
 } set = { .count = 1, .within = UINT64_MAX, .block = SECTOR_BYTES, .private = UINT64_MAX };
 
 static const char *origin;
@@ -87,23 +98,46 @@ static u8 *map_file(const char *path, size_t *bytes)
 
 static void flip_bits(struct rng *r)
 {
-	size_t within = set.within < store_bytes ? set.within : store_bytes;
+	size_t rest = store_bytes - set.from;
+	size_t within = set.within < rest ? set.within : rest;
 	u64 nr = 1 + rng_below(r, 8);
 
 	while (nr--)
-		medium[rng_below(r, within)] ^= 1 << rng_below(r, 8);
+		medium[set.from + rng_below(r, within)] ^= 1 << rng_below(r, 8);
 }
 
 /* What snapshots are made in: the loop device, or what is above it. */
 static char store_path[40];
 
-static void make_unreadable(u64 number)
+static bool has_lower_device(void)
+{
+	return set.how == 'e' || set.how == 'w';
+}
+
+static int load_unreadable(u64 number)
 {
 	u32 nr = set.block / SECTOR_BYTES;
+	char table[100];
 
-	if (dm_load_bad("cowload-store", loop.path, store_bytes / SECTOR_BYTES, number * nr, nr) ||
-	    dm_suspend("cowload-store") || dm_resume("cowload-store"))
+	if (set.how == 'e')
+		return dm_load_bad("cowload-store", loop.path, store_bytes / SECTOR_BYTES,
+				   number * nr, nr);
+	snprintf(table, sizeof(table), "0 %zu dust %s 0 %u", store_bytes / SECTOR_BYTES,
+		 loop.path, set.block);
+	return dmctl_load("cowload-store", table);
+}
+
+static void make_unreadable(u64 number)
+{
+	char text[40];
+
+	if (load_unreadable(number) || dm_suspend("cowload-store") || dm_resume("cowload-store"))
 		fail("no device with a bad block");
+	if (set.how == 'e')
+		return;
+	snprintf(text, sizeof(text), "addbadblock %llu", (unsigned long long)number);
+	if (dmctl_message("cowload-store", text) || dmctl_message("cowload-store", "enable"))
+		fail("no block that is bad until it is written");
 }
 
 static void damage(u64 seed)
@@ -113,8 +147,8 @@ static void damage(u64 seed)
 	u64 nr;
 
 	memcpy(medium, whole, store_bytes);
-	if (set.how == 'e') {
-		make_unreadable(seed % (set.within / set.block));
+	if (has_lower_device()) {
+		make_unreadable(set.from / set.block + seed % (set.within / set.block));
 		return;
 	}
 	if (set.how == 'b') {
@@ -176,6 +210,52 @@ static void write_origin(const char *path)
 	close(fd);
 }
 
+/* Was it made for a longer origin? Only the kernel knows how long that is. */
+static bool misses_origin(void)
+{
+	struct image im;
+	int copy;
+
+	if (!image_open(&im, medium, store_bytes))
+		return false;
+	for (copy = 0; copy < 2; copy++)
+		if (le64toh(image_super(&im, copy)->origin_sectors) > image_bytes / SECTOR_BYTES)
+			return true;
+	return false;
+}
+
+static int run_check(void)
+{
+	int status, null;
+	pid_t pid;
+
+	/* The medium has changed under the device. */
+	if (ioctl(loop.fd, BLKFLSBUF))
+		fail("%s: %s", loop.path, strerror(errno));
+	pid = fork();
+	if (!pid) {
+		null = open("/dev/null", O_RDWR);
+		dup2(null, STDOUT_FILENO);
+		dup2(null, STDERR_FILENO);
+		execl(set.tool, set.tool, "check", store_path, NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+	    WEXITSTATUS(status) == 127)
+		fail("%s check does not end as it should", set.tool);
+	return WEXITSTATUS(status);
+}
+
+/* Whoever runs check must not hear that all is well with a store that the kernel refuses. */
+static void check_refused(u64 seed)
+{
+	if (!set.tool || misses_origin() || run_check())
+		return;
+	fprintf(stderr, "seed %llu: refused, and cowsnap check finds nothing\n",
+		(unsigned long long)seed);
+	wrong++;
+}
+
 static void try_store(u64 seed)
 {
 	char path[40];
@@ -185,6 +265,7 @@ static void try_store(u64 seed)
 	if (dm_make("cowload-origin", path, sizeof(path), "%zu cowsnap-origin %s 2 store %s",
 		    image_bytes / SECTOR_BYTES, origin, store_path)) {
 		refused++;
+		check_refused(seed);
 		return;
 	}
 	opened++;
@@ -200,17 +281,20 @@ static void parse(int argc, char **argv)
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		u64 n = optarg && opt != 'h' ? strtoull(optarg, NULL, 0) : 0;
+		u64 n = optarg && opt != 'h' && opt != 't' ? strtoull(optarg, NULL, 0) : 0;
 
 		switch (opt) {
 		case 'h':
-			set.how = strchr("bdfe", *optarg) ? *optarg : 0;
+			set.how = strchr("bdfew", *optarg) ? *optarg : 0;
 			break;
 		case 's':
 			set.seed = n;
 			break;
 		case 'c':
 			set.count = n;
+			break;
+		case 'f':
+			set.from = n;
 			break;
 		case 'w':
 			set.within = n;
@@ -220,6 +304,9 @@ static void parse(int argc, char **argv)
 			break;
 		case 'p':
 			set.private = n;
+			break;
+		case 't':
+			set.tool = optarg;
 			break;
 		default:
 			set.how = 0;
@@ -247,12 +334,12 @@ int main(int argc, char **argv)
 	file = memory_file("store", store_bytes, &medium);
 	loop_make(&loop, file, 0, store_bytes, set.block);
 	snprintf(store_path, sizeof(store_path), "%s", loop.path);
-	if (set.how == 'e')
+	if (has_lower_device())
 		dm_make("cowload-store", store_path, sizeof(store_path), "%zu linear %s 0",
 			store_bytes / SECTOR_BYTES, loop.path);
 	for (i = 0; i < set.count; i++)
 		try_store(set.seed + i);
-	if (set.how == 'e')
+	if (has_lower_device())
 		dm_remove("cowload-store");
 	loop_free(&loop);
 	printf("%llu %llu %llu %llu\n", (unsigned long long)opened, (unsigned long long)refused,
