@@ -504,6 +504,9 @@ static int forget_lost_records(struct cow_loader *l)
 		if (r)
 			break;
 	}
+	if (r)
+		DMERR("store %pg: a block of records that are lost cannot be written either (%d): copy the store to another device",
+		      l->store->bdev, r);
 	return r;
 }
 

@@ -15,7 +15,7 @@ expect_log 'blk_update_request|Buffer I/O error|critical .* error'
 
 need_target dust
 [[ -x $LOAD ]] || skip_all "no $LOAD"
-plan 36
+plan 44
 need_command
 
 ORIGIN=$((288 * 4096))	# two copies of it are more than the first segment holds
@@ -86,6 +86,11 @@ for block in 512 4096; do
 	isnt "$errors" 0 "each block of $block of the second table in turn unreadable: chunks were in it"
 	# Those that are lost are written anew, which makes a disk use another sector.
 	unreadable weak "$block" $((records * 4096)) 4096 "the records"
+	nr=$((4096 / block)) words="each block of $block of the records in turn lost and not writable"
+	COUNT=$nr SEED=0 damaged eio "$block" "$words" --from $((records * 4096)) --within 4096
+	is "$refused" "$nr" "$words: no store is opened"
+	like "$(kernel_log)" 'lost cannot be written either .*: copy the store to another device' \
+		"$words: the log says what to do"
 	damaged bits "$block" "bits flipped in tables and superblocks of $block" \
 		--within $((block == 512 ? 8192 : 16384))
 	damaged bits "$block" "bits flipped all over, blocks of $block" --within 2300000
