@@ -24,7 +24,7 @@
 #include "store/state.h"
 #include "store/store.h"
 
-/* So many runs of places are gathered, before reads are waited for. */
+/* How many runs of places are gathered before reads are waited for; more if a chunk needs it. */
 #define TAKEN_OUT_RUNS	1024U
 
 /* A run shuts the gate for as long as hold_timeout says: it is open for a while in between. */
@@ -184,7 +184,7 @@ static int reclaim_prepare(struct cow_store *store, struct cow_live **live, u32 
 	return r;
 }
 
-/* One chunk has more versions that are to go than @t has room for. */
+/* The next leaf has more dead versions than @t has room for. */
 static int make_room(struct cow_store *store, struct taken_out *t)
 {
 	struct taken_out larger;

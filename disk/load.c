@@ -505,7 +505,7 @@ static int forget_lost_records(struct cow_loader *l)
 			break;
 	}
 	if (r)
-		DMERR("store %pg: a block of records that are lost cannot be written either (%d): copy the store to another device",
+		DMERR("store %pg: lost records cannot be written (%d): copy it to another device",
 		      l->store->bdev, r);
 	return r;
 }

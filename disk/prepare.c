@@ -27,6 +27,9 @@
 /* Most table blocks made ready at a time. */
 #define EXTEND_BLOCKS_MAX	4096U
 
+/* After a note of an idle store that failed. */
+#define NOTE_RETRY_JIFFIES	(10 * HZ)
+
 /* -------------------------------------------------- making table blocks ready */
 
 /* Empty blocks [@from, @to), all of one segment. */
@@ -192,8 +195,7 @@ void cow_super_note_work(struct work_struct *work)
 		store->noted_durable = durable;
 		cow_meta_note(store->meta);
 	} else if (durable != READ_ONCE(store->said_durable) && cow_super_write(store, NULL)) {
-		/* The next one may succeed. */
-		cow_meta_note(store->meta);
+		queue_delayed_work(store->origin->wq, &store->note_work, NOTE_RETRY_JIFFIES);
 	}
 }
 

@@ -182,10 +182,10 @@ static int change_write(const struct cow_change *c, bool super)
 	return !r && super ? super_write(c) : r;
 }
 
-static void store_set_unmarked(struct cow_store *store, bool unmarked)
+static void store_set_not_on_disk(struct cow_store *store, bool not_on_disk)
 {
 	spin_lock(&store->origin->state_lock);
-	store->invalid_not_on_disk = unmarked;
+	store->invalid_not_on_disk = not_on_disk;
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -205,7 +205,7 @@ void cow_store_fence(struct cow_store *store)
 	      store->bdev);
 	cow_meta_fence(store->meta);
 	overrule_records(store, COW_SNAP_INVALID);
-	store_set_unmarked(store, true);
+	store_set_not_on_disk(store, true);
 	cow_store_invalidate(store, COW_SNAP_INVALID, "its superblocks cannot be written");
 }
 
@@ -295,7 +295,7 @@ static int super_put_right(struct cow_store *store)
 	cow_change_fill(&c, store, NULL);
 	r = super_write(&c);
 	if (!r)
-		store_set_unmarked(store, false);
+		store_set_not_on_disk(store, false);
 	return r;
 }
 

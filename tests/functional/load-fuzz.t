@@ -89,7 +89,7 @@ for block in 512 4096; do
 	nr=$((4096 / block)) words="each block of $block of the records in turn lost and not writable"
 	COUNT=$nr SEED=0 damaged eio "$block" "$words" --from $((records * 4096)) --within 4096
 	is "$refused" "$nr" "$words: no store is opened"
-	like "$(kernel_log)" 'lost cannot be written either .*: copy the store to another device' \
+	like "$(kernel_log)" 'lost records cannot be written .*: copy it to another device' \
 		"$words: the log says what to do"
 	damaged bits "$block" "bits flipped in tables and superblocks of $block" \
 		--within $((block == 512 ? 8192 : 16384))

@@ -11,7 +11,6 @@ need_target delay
 exact_copies
 plan 16
 MIB=1048576
-RECORDS=5	# the kind of a slot that says where records are
 
 # merge_table BASE STORE
 merge_table()

@@ -205,6 +205,12 @@ note_stays_broken()
 	ok "note: writes to what is merged, and to what was not begun, succeed" \
 		[ "$nr_written" -ge 3 ]
 	ok "note: the origin has what was acknowledged" same /dev/mapper/o "$TEST_TMP/old"
+	# A machine that stops now, before anything is noted.
+	cp "$(loop_file "$base")" "$(loop_file "$cut_base")"
+	cp "$(loop_file "$store")" "$(loop_file "$cut_store")"
+	dmcreate x "$(origin_table "$cut_base" store "$cut_store")"
+	ok "note: after a crash the origin has what was acknowledged" same /dev/mapper/x "$TEST_TMP/old"
+	dmremove x
 	ok "note: the origin can be suspended" fast dmsetup suspend o
 	ok "note: a superblock is written" dm message o 0 set low_water 99
 	dm resume o
@@ -416,6 +422,8 @@ base=$(mkloop ${SIZE}M)
 store=$(mkloop 12M)
 other=$(mkloop 12M)
 third=$(mkloop 12M)
+cut_base=$(mkloop ${SIZE}M)
+cut_store=$(mkloop 12M)
 (($#)) || set -- flushes note_recovers note_stays_broken note_resumed begin_fails \
 	half_activated two_stores full_and_failed full_for_others full_and_slow reloaded_away
 for scenario; do

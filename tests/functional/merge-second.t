@@ -14,7 +14,6 @@ plan 26
 exact_copies
 MIB=1048576
 CHUNK=65536
-RECORDS=5		# the kind of a slot that says where records are
 
 # ---- a copy of home beside a write that goes there ----
 

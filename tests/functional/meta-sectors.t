@@ -11,7 +11,6 @@
 exact_copies
 MIB=1048576
 KIB64=65536
-RECORDS=5	# the kind of a slot that says where records are
 # In sectors, with blocks of 512 bytes and chunks of 8 sectors: two superblocks and six blocks of
 # 34 slots, a chunk for each slot, then the next table.
 BLOCK_SLOTS=34

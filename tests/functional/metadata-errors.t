@@ -9,7 +9,6 @@
 
 need_target delay flakey
 MIB=1048576
-RECORDS=5	# the kind of a slot that says where records are
 
 exact_copies
 
@@ -265,6 +264,26 @@ idle()
 	down
 }
 
+note_has_failed()
+{
+	[[ $(kernel_log | grep -c 'superblock at sector .* cannot be written') -gt $failures ]]
+}
+
+# The note itself fails at first. Commits write no superblock.
+idle_later()
+{
+	local failures
+
+	up 512
+	failures=$(kernel_log | grep -c 'superblock at sector .* cannot be written')
+	swap_table cow "$(store_table 0 2)"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	ok "idle, both bad: the note fails" wait_for 60 note_has_failed
+	swap_table cow "$(store_table)"
+	ok "idle, then good: the last commit is noted" wait_for 60 noted
+	down
+}
+
 # ---- changes that neither superblock takes ----
 
 # The one that should have gone is kept.
@@ -448,4 +467,5 @@ done
 undone
 invalid_in_one
 idle
+idle_later
 done_testing

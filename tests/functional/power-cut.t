@@ -17,15 +17,15 @@
 
 OPS=$(scaled 300)
 A_RECORDING=240	# cuts of one recording, where there are many
-AGAIN=65	# percent with a second cut: more than half, as none follows where no store is yet
+AGAIN=80	# percent with a second cut: more than half, as none follows where no store is yet
 
 scenarios=(
 	"origin and store on one device|"
 	"each on its own, with its own cache|--devices 2"
 	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2"
 	"a store that grows|--store 3072 --grow 8192"
-	"many snapshots, made and deleted, sectors that cannot be read|--eio 50 --snapshots 12 --origin 2048 --store 16384"
-	"merges, superblocks that cannot be read|--eio 50 --merge --devices 2 --store 16384"
+	"many snapshots, made and deleted, sectors that cannot be read|--again 50 --eio 50 --snapshots 12 --origin 2048 --store 16384"
+	"merges, superblocks that cannot be read|--again 50 --eio 50 --merge --devices 2 --store 16384"
 	"trackers|--track --chunk 1 --devices 2 --origin 8192 --store 16384"
 	"trackers whose regions share blocks, merges|--track --merge --block 4096 --chunk 128 --origin 24576 --store 32768"
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"

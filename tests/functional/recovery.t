@@ -13,7 +13,7 @@ expect_log 'blk_update_request|Buffer I/O error|critical .* error'
 
 need_target flakey
 exact_copies
-plan 77
+plan 78
 
 # The store: chunks of 4096 bytes, blocks of 512.
 SUPER_B=512			# where the second superblock begins
@@ -370,6 +370,7 @@ earlier_second()
 	spoil_bytes "$(loop_file "$store")" 0 64
 	blockdev --flushbufs "$store"
 	ok "the second superblock of an earlier store does not count" open_all 1
+	is "$(key_of o snapshots)" 1 "the snapshots of an earlier store are not there"
 	close_all
 }
 

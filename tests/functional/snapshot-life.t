@@ -78,11 +78,9 @@ down s2 o slow
 LARGE=256		# sectors: parts of such chunks are read without their checksum
 LARGE_BYTES=$((LARGE * 512))
 
-used() { status s2 | cut -d/ -f1; }
-
 total() { status s2 | sed 's,^[0-9]*/\([0-9]*\) .*,\1,'; }
 
-store_is_used_up() { [[ $(used) = $(total) ]]; }
+store_is_used_up() { [[ $(used_sectors s2) = $(total) ]]; }
 
 base=$(mkloop 4M)
 store=$(mkloop 2M)
@@ -102,7 +100,7 @@ put_letter /dev/mapper/s2 M 0 $LARGE_BYTES
 dmremove s1
 dmsetup message o 0 delete 1
 # One more than fits without the place that is read.
-for ((i = 1, free = ($(total) - $(used)) / LARGE; i <= free + 1; i++)); do
+for ((i = 1, free = ($(total) - $(used_sectors s2)) / LARGE; i <= free + 1; i++)); do
 	put_letter /dev/mapper/o C $((i * LARGE_BYTES)) 4096 || exit
 done &
 writer=$!

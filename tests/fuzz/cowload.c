@@ -39,9 +39,10 @@ static const char usage[] =
 	"Open N damaged copies of the file STORE over the device ORIGIN, compare snapshots\n"
 	"1 and 2 with their images, and print \"opened refused errors wrong\": how many\n"
 	"stores, then chunks. Bits are flipped, and blocks cannot be read, within so many bytes,\n"
-	"of which the first is FROM (weak: a block can be read once it was written); CHUNK, written through a snapshot and so without checksum,\n"
-	"is not compared. TOOL is the cowsnap command: if the kernel refuses a store and `check`\n"
-	"finds nothing, that counts as one wrong chunk.\n";
+	"of which the first is FROM (weak: a block can be read once it was written). CHUNK,\n"
+	"written through a snapshot and so without checksum, is not compared. TOOL is the\n"
+	"cowsnap command: if the kernel refuses a store and `check` finds nothing, that counts\n"
+	"as one wrong chunk.\n";
 
 static const struct option options[] = {
 	{ "how", required_argument, NULL, 'h' },
@@ -246,7 +247,7 @@ static int run_check(void)
 	return WEXITSTATUS(status);
 }
 
-/* Whoever runs check must not hear that all is well with a store that the kernel refuses. */
+/* Check must not say that all is well with a store that the kernel refuses. */
 static void check_refused(u64 seed)
 {
 	if (!set.tool || misses_origin() || run_check())
