@@ -1,0 +1,189 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# What neither superblock takes, and what the block of a snapshot's own record does not take, was not
+# done: a deletion, an option, more table blocks, a snapshot; also after a crash.
+
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/store.sh"
+. "$(dirname "$0")/metadata.sh"
+
+need_target delay
+
+exact_copies
+
+# ---- changes that neither superblock takes ----
+
+# The one that should have gone is kept.
+neither_deletes()
+{
+	up 512
+	swap_table cow "$(store_table 0 2)"
+	not_ok "delete, both bad: no snapshot is deleted" dm message o 0 delete 2
+	all_right "delete, both bad" 0 2
+	swap_table cow "$(store_table)"
+	put /dev/mapper/o "$TEST_TMP/now" 0 $((3 * MIB))
+	all_right "delete, then good" 0 2
+	like "$(status s)" '^[0-9]+/' "delete, then good: the snapshots are valid"
+	ok "delete, then good: it is deleted" dm message o 0 delete 2
+	all_right "deleted, then good" 0
+	down
+}
+
+neither_sets()
+{
+	local had
+
+	up 512
+	had=$(super 0 140 4)
+	swap_table cow "$(store_table 0 2)"
+	not_ok "set, both bad: no option is set" dm message o 0 set low_water 77
+	all_right "set, both bad" 0 2
+	swap_table cow "$(store_table)"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	cp "$TEST_TMP/now" "$TEST_TMP/old5"
+	ok "set, then good: a snapshot is made" dm message o 0 create 5
+	is "$(super 0 140 4)" "$had" "set, then good: the option is what it was"
+	all_right "set, then good" 0 2 5
+	down
+}
+
+# ---- table blocks that are made ready, but not named ----
+
+# The first tables end within this, and with them what superblocks name.
+fill_tables()
+{
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $((6 * MIB))
+}
+
+tables_are_extended()
+{
+	(($(super "$1" 112 4) > $2))
+}
+
+one_names_blocks()
+{
+	local had
+
+	up 512
+	had=$(super 0 112 4)
+	swap_table cow "$(store_table 0 1)"
+	ok "extended, copy 0 bad: the origin goes on" fill_tables
+	ok "extended, copy 0 bad: the other names more table blocks" \
+		wait_for 60 tables_are_extended 1 "$had"
+	all_right "extended, copy 0 bad" 0 2
+	like "$(status s)" '^[0-9]+/' "extended, copy 0 bad: the snapshot is valid"
+	down
+}
+
+neither_names_blocks()
+{
+	local had
+
+	up 512
+	had=$(super 0 112 4)
+	swap_table cow "$(store_table 0 2)"
+	ok "extended, both bad: the origin goes on" fill_tables
+	ok "extended, both bad: the snapshots are Invalid" wait_for 60 is_invalid s
+	is "$(super 0 112 4)" "$had" "extended, both bad: no superblock names more"
+	swap_table cow "$(store_table)"
+	ok "extended, then good: what is to be said comes with the next change" \
+		dm message o 0 set low_water 66
+	ok "extended, both bad: after a crash the store is opened" cut_up
+	is "$(not_invalid "$cut_base" "$cut_store" 0 2)" "" \
+		"extended, both bad: after a crash the snapshots are Invalid"
+	ok "extended, both bad: after a crash the origin is right" same "$cut_base" "$TEST_TMP/now"
+	dmremove x
+	dmremove s
+	dmremove o
+	origin_up o "$base" store /dev/mapper/cow
+	is "$(not_invalid "$base" /dev/mapper/cow 0 2)" "" \
+		"extended, opened again: the snapshots are Invalid"
+	dm message o 0 delete 0
+	dm message o 0 delete 2
+	cp "$TEST_TMP/now" "$TEST_TMP/old7"
+	ok "extended, opened again: a snapshot is made" dm message o 0 create 7
+	put /dev/mapper/o "$TEST_TMP/now" 0 $((8 * MIB))
+	ok "extended, opened again: tables are extended" wait_for 60 tables_are_extended 0 "$had"
+	all_right "extended, opened again" 7
+	dmremove o
+	dmremove cow
+}
+
+# ---- records in a block of their own ----
+
+# own_records_up: $bad is the sector with the records of snapshots 22 and 2.
+own_records_up()
+{
+	up 512 {15..22}
+	bad=$(($(store_tool find-place "$(loop_file "$store")" $RECORDS) * 8))
+}
+
+own_record_creates()
+{
+	local what="create, its record bad"
+
+	own_records_up
+	swap_table cow "$(store_table "$bad" 1)"
+	not_ok "$what: it is refused" dm message o 0 create 30
+	ok "$what: what cannot be undone makes the snapshots Invalid" wait_for 60 is_invalid s
+	ok "$what: the origin goes on" put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	ok "$what: after a crash the store is opened" cut_up
+	not_ok "$what: after a crash it is not there" snap_up y "$cut_base" "$cut_store" P 8 id 30
+	is "$(not_invalid "$cut_base" "$cut_store" 0 2 {15..22})" "" \
+		"$what: after a crash the snapshots are there, and Invalid"
+	ok "$what: after a crash the origin is right" same "$cut_base" "$TEST_TMP/now"
+	dmremove x
+	swap_table cow "$(store_table)"
+	down
+}
+
+own_record_deletes()
+{
+	local what="delete, its record bad"
+
+	own_records_up
+	swap_table cow "$(store_table "$bad" 1)"
+	not_ok "$what: it is refused" dm message o 0 delete 22
+	ok "$what: the origin goes on" put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	all_right "$what" 0 2 {15..22}
+	like "$(status s)" '^[0-9]+/' "$what: the snapshots are valid"
+	swap_table cow "$(store_table)"
+	ok "$what, then good: it is deleted" dm message o 0 delete 22
+	all_right "$what, then good" 0 2 {15..21}
+	down
+}
+
+# own_record_undone VERB ID: what was there is written again.
+own_record_undone()
+{
+	local what="$1 $2, undone"
+
+	own_records_up
+	dmcreate bad "0 1 error"
+	dmcreate late "0 1 delay /dev/mapper/bad 0 0 /dev/mapper/bad 0 120000"
+	swap_table cow "$(partly_table "$store" "$bad" 1 linear /dev/mapper/late 0)"
+	dm message o 0 "$1" "$2" >"$TEST_TMP/said" 2>&1 &
+	wait_for 60 writes_are_delayed late 1
+	# The write that waits still fails.
+	dmreload late "0 1 linear $store $bad"
+	wait $!
+	isnt $? 0 "$what: it is refused"
+	swap_table cow "$(store_table)"
+	dmremove late
+	dmremove bad
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $MIB
+	all_right "$what" 0 2 {15..22}
+	like "$(status s)" '^[0-9]+/' "$what: the snapshot is valid"
+	down
+}
+
+neither_deletes
+neither_sets
+one_names_blocks
+neither_names_blocks
+own_record_creates
+own_record_deletes
+own_record_undone create 30
+own_record_undone delete 22
+done_testing
