@@ -8,6 +8,7 @@
 #include "blank.h"
 #include "command.h"
 #include "device.h"
+#include "lib/sys.h"
 #include "maintain.h"
 #include "restore.h"
 #include "track.h"
@@ -18,6 +19,7 @@
 #define WAIT_TIMEOUT	60
 #define THROTTLE	100
 #define COPY_AHEAD	8192
+#define COPY_AROUND	256	/* of a rotational disk */
 
 static uint32_t block_bytes(const struct device *dev, uint32_t chunk_sectors)
 {
@@ -32,7 +34,24 @@ static uint32_t block_bytes(const struct device *dev, uint32_t chunk_sectors)
 	return bytes > chunk_sectors * SECTOR ? chunk_sectors * SECTOR : bytes;
 }
 
-static int describe(struct dump *d, const struct device *dev, uint64_t origin_sectors,
+/* What the module was told counts for stores that are made without it as well. */
+static uint32_t copy_ahead(void)
+{
+	int kib;
+
+	return sys_module_parameter("copy_ahead", &kib) && kib >= 0 ? kib : COPY_AHEAD;
+}
+
+static uint32_t copy_around(const char *origin)
+{
+	int kib;
+
+	if (sys_module_parameter("copy_around", &kib) && kib >= 0)
+		return kib;
+	return sys_rotational(origin) ? COPY_AROUND : 0;
+}
+
+static int describe(struct dump *d, const struct device *dev, const char *origin,
 		    uint32_t chunk_sectors)
 {
 	struct cowsnap_super *super = &d->s.super;
@@ -40,11 +59,12 @@ static int describe(struct dump *d, const struct device *dev, uint64_t origin_se
 	memset(d, 0, sizeof(*d));
 	super->block_bytes = htole32(block_bytes(dev, chunk_sectors));
 	super->chunk_sectors = htole32(chunk_sectors);
-	super->origin_sectors = htole64(origin_sectors);
+	super->origin_sectors = htole64(sys_sectors(origin));
 	super->merge_id = htole32(COWSNAP_NO_MERGE);
 	super->wait_timeout = htole32(WAIT_TIMEOUT);
 	super->throttle = htole32(THROTTLE);
-	super->copy_ahead = htole32(COPY_AHEAD);
+	super->copy_ahead = htole32(copy_ahead());
+	super->copy_around = htole32(copy_around(origin));
 	d->s.sectors = dev->io.bytes / SECTOR;
 	/* It has to differ from others, not to be a secret: no waiting for entropy. */
 	return getrandom(super->uuid, sizeof(super->uuid), GRND_INSECURE) ==
@@ -57,7 +77,7 @@ static void say_nothing(struct report *r, const char *text)
 	(void)text;
 }
 
-int blank_make(const char *path, uint64_t origin_sectors, uint32_t chunk_sectors, char *uuid)
+int blank_make(const char *path, const char *origin, uint32_t chunk_sectors, char *uuid)
 {
 	struct report quiet = { .line = say_nothing };
 	struct device dev;
@@ -67,7 +87,7 @@ int blank_make(const char *path, uint64_t origin_sectors, uint32_t chunk_sectors
 
 	if (device_open(&dev, path, true))
 		return cannot(path, dev.error);
-	if (describe(&d, &dev, origin_sectors, chunk_sectors))
+	if (describe(&d, &dev, origin, chunk_sectors))
 		status = cannot(path, "no random numbers for its uuid");
 	else if (restore_store(&d, &dev.io, NULL, &quiet))
 		status = cannot(path, d.error);

@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 /*
- * A store without snapshots, for an origin of that length. It is no store before it is a whole
- * one. @uuid: 33 bytes. 0, or EXIT_CANNOT after a sentence.
+ * A store without snapshots, for the origin with that "major:minor", with the options that the
+ * module would give it. It is no store before it is a whole one. @uuid: 33 bytes. 0, or
+ * EXIT_CANNOT after a sentence.
  */
-int blank_make(const char *path, uint64_t origin_sectors, uint32_t chunk_sectors, char *uuid);
+int blank_make(const char *path, const char *origin, uint32_t chunk_sectors, char *uuid);
 
 #define BLANK_MERGING	3
 

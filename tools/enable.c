@@ -223,7 +223,7 @@ static int make_store(struct enable *k)
 {
 	if (k->uuid[0] || option_given(k->w, "dry-run"))
 		return 0;
-	return blank_make(k->store, sys_sectors(k->number), k->chunk_sectors, k->uuid);
+	return blank_make(k->store, k->number, k->chunk_sectors, k->uuid);
 }
 
 /* ---- the line ---- */

@@ -45,6 +45,15 @@ stored_state()
 	"$tool" dump "$store" | awk '$1 == "snapshot" { print $5; exit }'
 }
 
+# value_of NAME...: of the third device's store.
+value_of()
+{
+	"$tool" dump "$third" | awk -v names="$*" '
+		BEGIN { n = split(names, name, " ") }
+		{ value[$1] = $2 }
+		END { for (i = 1; i <= n; i++) printf "%s%s", value[name[i]], i < n ? " " : "\n" }'
+}
+
 active()
 {
 	[[ $(dmsetup table data 2>/dev/null) == *cowsnap-* ]]
@@ -325,7 +334,27 @@ cowsnap disable --file="$tab" x
 ok "enable: a store that was not used is made anew with other sizes" \
 	enable --name x --chunk=64K --store="$third" "$fourth"
 cowsnap disable -f --file="$tab" x
-is "$("$tool" dump "$third" | awk '$1 == "chunk_sectors" { print $2 }')" 128 "enable with other sizes: the chunk is as wanted"
+is "$(value_of chunk_sectors)" 128 "enable with other sizes: the chunk is as wanted"
+
+# rotates 0|1: does the device of the fourth line?
+rotates()
+{
+	echo "$1" >"$(sysfs "$fourth")/queue/rotational"
+	head -c 1M /dev/zero >"$third"
+	enable --name x --store="$third" "$fourth" >/dev/null
+	cowsnap disable -f --file="$tab" x
+}
+
+rotates 1
+is "$(value_of copy_around)" 256 "enable for a rotational disk: copy_around as the module's default"
+echo 64 >/sys/module/dm_cowsnap/parameters/copy_around
+echo 1024 >/sys/module/dm_cowsnap/parameters/copy_ahead
+rotates 1
+is "$(value_of copy_around copy_ahead)" "64 1024" "enable: options as the module was loaded with"
+echo -1 >/sys/module/dm_cowsnap/parameters/copy_around
+echo 8192 >/sys/module/dm_cowsnap/parameters/copy_ahead
+rotates 0
+is "$(value_of copy_around copy_ahead)" "0 8192" "enable for a disk that is not rotational: nothing is copied around"
 
 # ---- what outlives a wrong clock ----
 

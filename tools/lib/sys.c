@@ -109,6 +109,31 @@ bool sys_read_only(const char *number)
 	return read_attribute(number, "ro", text, sizeof(text)) && !strcmp(text, "1");
 }
 
+/* A partition has no queue: that is of its disk, the directory above. */
+bool sys_rotational(const char *number)
+{
+	char text[8];
+
+	return (read_attribute(number, "queue/rotational", text, sizeof(text)) ||
+		read_attribute(number, "../queue/rotational", text, sizeof(text))) &&
+	       !strcmp(text, "1");
+}
+
+bool sys_module_parameter(const char *name, int *value)
+{
+	char path[128];
+	FILE *in;
+	bool done;
+
+	snprintf(path, sizeof(path), "/sys/module/dm_cowsnap/parameters/%s", name);
+	in = fopen(path, "re");
+	if (!in)
+		return false;
+	done = fscanf(in, "%d", value) == 1;
+	fclose(in);
+	return done;
+}
+
 /* btrfs gives a number of its own to what is mounted; then the source tells. */
 static bool is_source(const char *line, const char *number)
 {

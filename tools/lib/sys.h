@@ -16,6 +16,9 @@ bool sys_map_name(const char *number, char *name, size_t len);
 bool sys_map_uuid(const char *number, char *uuid, size_t len);
 uint64_t sys_sectors(const char *number);
 bool sys_read_only(const char *number);
+bool sys_rotational(const char *number);
+/* A number that the module was loaded with; false: it is not loaded. */
+bool sys_module_parameter(const char *name, int *value);
 /* Where it is mounted, the first place; false: nowhere. */
 bool sys_mounted(const char *number, char *where, size_t len);
 /* Is it what was mounted there last? */
