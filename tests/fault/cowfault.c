@@ -35,15 +35,34 @@ MODULE_PARM_DESC(failed, "how many have failed");
 
 static DEFINE_RAW_SPINLOCK(count_lock);
 
-static bool is_chosen(void)
+/* A probe that is a breakpoint counts as an NMI, whatever it has interrupted. */
+static bool was_task(void)
+{
+	unsigned int count = preempt_count();
+
+	if (in_nmi())
+		count -= NMI_OFFSET + HARDIRQ_OFFSET;
+	return !(count & (NMI_MASK | HARDIRQ_MASK | SOFTIRQ_OFFSET));
+}
+
+static bool is_chosen(unsigned long address)
+{
+	return start <= address && address < end;
+}
+
+/*
+ * With frame pointers the trace lacks the caller of the allocator, which has not made a frame yet:
+ * that is on top of the stack.
+ */
+static bool has_chosen_caller(struct pt_regs *regs)
 {
 	unsigned long entries[DEPTH];
 	unsigned int i, nr = stack_trace_save(entries, DEPTH, 0);
 
 	for (i = 0; i < nr; i++)
-		if (start <= entries[i] && entries[i] < end)
+		if (is_chosen(entries[i]))
 			return true;
-	return false;
+	return is_chosen(regs_get_kernel_stack_nth(regs, 0));
 }
 
 static bool take_failure(void)
@@ -69,7 +88,7 @@ static noinline notrace void return_at_once(void)
 
 static int allocator_called(struct kprobe *p, struct pt_regs *regs)
 {
-	if (!READ_ONCE(fail) || !in_task() || !is_chosen() || !take_failure())
+	if (!READ_ONCE(fail) || !was_task() || !has_chosen_caller(regs) || !take_failure())
 		return 0;
 	regs_set_return_value(regs, 0);
 	instruction_pointer_set(regs, (unsigned long)return_at_once);
