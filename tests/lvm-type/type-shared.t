@@ -20,6 +20,7 @@ names()
 	lvs --noheadings -o name "$@" vg | tr -d ' ' | sort | tr '\n' ' '
 }
 
+exact_copies
 mkvg vg 256M
 lvcreate -qq -y -Wn -L 20M -n lv vg
 fill /dev/vg/lv "$TEST_TMP/now"
