@@ -101,7 +101,7 @@ int cow_store_no_room(struct cow_store *store, bool must)
 		return -EBUSY;
 	if (space->used < cow_space_ready(space))
 		return -ENOMEM;
-	/* An extension that failed is tried again in the background; do not wait for it twice. */
+	/* cow_store_room() tries an extension that failed again; that is not waited for. */
 	if (space->geometry && space->blocks < space->max_blocks && !store->extend_failed) {
 		cow_store_set_blocked(store, COW_STORE_PREPARING);
 		queue_work(store->origin->wq, &store->extend_work);
