@@ -45,7 +45,8 @@ ssh_up()
 	# The machine's root cannot be written everywhere.
 	mountpoint -q /root || mount -t tmpfs tmpfs /root
 	mkdir -p /root/.ssh /run/sshd
-	chmod 700 /root/.ssh
+	# sshd believes no keys where others may write, and anybody may in a tmpfs.
+	chmod 700 /root /root/.ssh
 	base64 -d <<<"$COWSNAP_KEY" >/root/.ssh/id_ed25519
 	chmod 600 /root/.ssh/id_ed25519
 	ssh-keygen -y -f /root/.ssh/id_ed25519 >/root/.ssh/authorized_keys
