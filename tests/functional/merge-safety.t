@@ -171,6 +171,8 @@ note_recovers()
 	note_fails_at_once
 	wait_for 30 note_has_failed
 	swap_table cow "$(linear_table "$store")"
+	# The store could not take it before.
+	dm message o 0 set throttle 100
 	ok "note, at last: the merge ends" wait_for 60 merged
 	ok "note, at last: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
 	all_down
