@@ -336,7 +336,7 @@ ok "enable: a store that was not used is made anew with other sizes" \
 cowsnap disable -f --file="$tab" x
 is "$(value_of chunk_sectors)" 128 "enable with other sizes: the chunk is as wanted"
 
-# rotates 0|1: does the device of the fourth line?
+# rotates 0|1: the fourth device is said to rotate (1) or not, and is enabled with a new store.
 rotates()
 {
 	echo "$1" >"$(sysfs "$fourth")/queue/rotational"
