@@ -18,17 +18,23 @@
  * one run, by ascending epoch) or do not overlap at all. So a binary search finds
  * the group of a chunk, and the group has all its versions.
  *
- * A leaf never changes once it can be seen. The writer (one at a time: map->writer_lock)
- * builds its successor and swaps the pointer; readers take
- * no lock and see either leaf whole. The pointer goes through the maple tree's
- * rcu_assign_pointer(), which pairs with the rcu_dereference() in mtree_load().
+ * Readers take no lock. The writer (one at a time: map->writer_lock) changes a leaf that they
+ * may look at in two ways only, each of which is one store:
+ *
+ *  - A run where none was is put behind the sorted entries, and then counted (->added). Readers
+ *    look through these few one by one: each of them is a group of its own.
+ *  - An entry that is alone in its group, and ends where the run begins, becomes longer.
+ *
+ * For all else it builds a successor, in order, and swaps the pointer; readers see either leaf
+ * whole. The pointer goes through the maple tree's rcu_assign_pointer(), which pairs with the
+ * rcu_dereference() in mtree_load().
  *
  * Promise kept here: the map's share of I3. cow_map_insert() returns only when
  * every lookup that starts from then on finds the run.
  *
- * Memory: 12 bytes an entry, leaves of 42 to 84 entries in slabs of 64-byte
- * steps, a few bytes of tree for each leaf: about 14 bytes for a chunk written at
- * random, about a quarter of a byte for one in a long run.
+ * Memory: 12 bytes an entry, leaves of 41 to 82 entries in slabs of 64-byte steps, with
+ * room for some that are added, a few bytes of tree for each leaf: about 15 bytes for a chunk
+ * written at random, about a quarter of a byte for one in a long run.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -47,6 +53,9 @@
 
 /* Longest run in one entry. */
 #define ENTRY_RUN	64U
+
+/* A leaf that is put in order gets room for at least so many to be added. */
+#define LEAF_SPARE	6U
 
 /*
  * word 0   bits 0-22 first chunk, from the leaf's; 23 bit 36 of the place; 24-25 kind;
@@ -67,8 +76,9 @@ struct cow_leaf {
 		struct cow_leaf *next;	/* until it comes into the tree: the one before it */
 	};
 	u64 first, last;	/* chunks this leaf answers for, both inclusive */
-	u32 nr;
-	u32 class;		/* leaf_cache[] it came from, or LEAF_CLASSES */
+	u32 nr;			/* entries in order */
+	u16 added;		/* more behind them; stored last, see leaf_add() */
+	u16 class;		/* leaf_cache[] it came from, or LEAF_CLASSES */
 	struct cow_entry entry[];
 };
 
@@ -83,17 +93,18 @@ static char leaf_cache_name[LEAF_CLASSES][24];
 
 static u32 entry_start(const struct cow_entry *e)
 {
-	return e->word[0] & (LEAF_SPAN - 1);
+	return READ_ONCE(e->word[0]) & (LEAF_SPAN - 1);
 }
 
 static enum cow_kind entry_kind(const struct cow_entry *e)
 {
-	return (e->word[0] >> 24) & 3;
+	return (READ_ONCE(e->word[0]) >> 24) & 3;
 }
 
+/* It may grow while a reader looks: see entry_grow(). */
 static u32 entry_len(const struct cow_entry *e)
 {
-	return (e->word[0] >> 26) + 1;
+	return (READ_ONCE(e->word[0]) >> 26) + 1;
 }
 
 static u32 entry_epoch(const struct cow_entry *e)
@@ -103,7 +114,7 @@ static u32 entry_epoch(const struct cow_entry *e)
 
 static u64 entry_place(const struct cow_entry *e)
 {
-	return (u64)(e->word[0] >> 23 & 1) << 36 | (u64)(e->word[1] >> 28) << 32 |
+	return (u64)(READ_ONCE(e->word[0]) >> 23 & 1) << 36 | (u64)(e->word[1] >> 28) << 32 |
 	       e->word[2];
 }
 
@@ -144,9 +155,9 @@ static bool extent_continues(const struct cow_extent *a, const struct cow_extent
 
 /* --------------------------------------------------------------- leaf memory */
 
-static struct cow_leaf *leaf_alloc_gfp(u32 nr, gfp_t gfp)
+static struct cow_leaf *leaf_alloc_gfp(u32 nr, u32 room, gfp_t gfp)
 {
-	size_t bytes = struct_size((struct cow_leaf *)NULL, entry, nr);
+	size_t bytes = struct_size((struct cow_leaf *)NULL, entry, room);
 	u32 class = DIV_ROUND_UP(bytes, LEAF_STEP_BYTES) - 1;
 	struct cow_leaf *leaf;
 
@@ -158,6 +169,7 @@ static struct cow_leaf *leaf_alloc_gfp(u32 nr, gfp_t gfp)
 	}
 	if (leaf) {
 		leaf->nr = nr;
+		leaf->added = 0;
 		leaf->class = class;
 	}
 	return leaf;
@@ -172,14 +184,20 @@ static const gfp_t try_gfp[] = {
 	GFP_NOIO | __GFP_MEMALLOC | __GFP_NOWARN,
 };
 
-static struct cow_leaf *leaf_alloc(u32 nr)
+/* A leaf of @nr entries, with room for at least @room. */
+static struct cow_leaf *leaf_alloc_room(u32 nr, u32 room)
 {
 	struct cow_leaf *leaf = NULL;
 	unsigned int i;
 
 	for (i = 0; !leaf && i < ARRAY_SIZE(try_gfp); i++)
-		leaf = leaf_alloc_gfp(nr, try_gfp[i]);
+		leaf = leaf_alloc_gfp(nr, room, try_gfp[i]);
 	return leaf;
+}
+
+static struct cow_leaf *leaf_alloc(u32 nr)
+{
+	return leaf_alloc_room(nr, nr);
 }
 
 static struct cow_extent *extents_alloc(u32 nr)
@@ -197,6 +215,19 @@ static size_t leaf_bytes(const struct cow_leaf *leaf)
 	if (leaf->class < LEAF_CLASSES)
 		return (leaf->class + 1) * LEAF_STEP_BYTES;
 	return struct_size(leaf, entry, leaf->nr);
+}
+
+/* For how many entries has it room? A long one has no more than it was made with. */
+static u32 leaf_room(const struct cow_leaf *leaf)
+{
+	return (leaf_bytes(leaf) - sizeof(*leaf)) / sizeof(*leaf->entry);
+}
+
+/* Entries in all, in whatever order. Under RCU, or as the writer. */
+static u32 leaf_entries(const struct cow_leaf *leaf)
+{
+	/* Pairs with smp_store_release() in leaf_add(). */
+	return leaf->nr + smp_load_acquire(&leaf->added);
 }
 
 static void leaf_free(struct cow_leaf *leaf)
@@ -237,6 +268,26 @@ static u32 leaf_upper_bound(const struct cow_leaf *leaf, u32 offset)
 	return low;
 }
 
+/* Does one of the entries that were added cover @offset? If not, @group, a gap, ends at them. */
+static bool leaf_find_added(const struct cow_leaf *leaf, u32 offset, struct cow_group *group)
+{
+	u32 i, start, end = leaf_entries(leaf);
+
+	for (i = leaf->nr; i < end; i++) {
+		start = entry_start(&leaf->entry[i]);
+		if (start > offset) {
+			group->nr = min_t(u64, group->nr, start - offset);
+		} else if (offset - start < entry_len(&leaf->entry[i])) {
+			group->begin = i;
+			group->end = i + 1;
+			group->first = leaf->first + start;
+			group->nr = entry_len(&leaf->entry[i]);
+			return true;
+		}
+	}
+	return false;
+}
+
 /*
  * The group that covers @chunk. False if there is none; then @group says which
  * chunks, from @chunk on, none covers (begin == end: where one would stand).
@@ -268,7 +319,7 @@ static bool leaf_find_group(const struct cow_leaf *leaf, u64 chunk,
 		group->nr = entry_start(&leaf->entry[end]) - offset;
 	else
 		group->nr = leaf->last - chunk + 1;
-	return false;
+	return leaf_find_added(leaf, offset, group);
 }
 
 static u32 live_below(const struct cow_live *live, u32 epoch)
@@ -438,7 +489,7 @@ static void retire_leaf(struct cow_map *map, struct cow_leaf *old)
 {
 	if (!old)
 		return;
-	map->nr_entries -= old->nr;
+	map->nr_entries -= leaf_entries(old);
 	map->nr_bytes -= leaf_bytes(old);
 	if (map->no_readers)
 		leaf_free(old);
@@ -448,7 +499,7 @@ static void retire_leaf(struct cow_map *map, struct cow_leaf *old)
 
 static void account_leaf(struct cow_map *map, const struct cow_leaf *leaf)
 {
-	map->nr_entries += leaf->nr;
+	map->nr_entries += leaf_entries(leaf);
 	map->nr_bytes += leaf_bytes(leaf);
 }
 
@@ -465,6 +516,42 @@ static int replace_leaf(struct cow_map *map, struct cow_leaf *old,
 	account_leaf(map, leaf);
 	retire_leaf(map, old);
 	return 0;
+}
+
+/* Put @entry among those of @leaf, which nobody else sees and which has room. */
+static void leaf_put(struct cow_leaf *leaf, const struct cow_entry *entry)
+{
+	u32 at = leaf_upper_bound(leaf, entry_start(entry));
+
+	memmove(&leaf->entry[at + 1], &leaf->entry[at], (leaf->nr - at) * sizeof(*entry));
+	leaf->entry[at] = *entry;
+	leaf->nr++;
+}
+
+/* The entries of @leaf in order, with room for @spare more. NULL: no memory. */
+static struct cow_leaf *leaf_in_order(const struct cow_leaf *leaf, u32 spare)
+{
+	u32 i, nr = leaf_entries(leaf);
+	u32 room = max_t(u32, nr, min_t(u32, nr + spare, LEAF_MAX_ENTRIES));
+	struct cow_leaf *fresh = leaf_alloc_room(nr, room);
+
+	if (!fresh)
+		return NULL;
+	fresh->first = leaf->first;
+	fresh->last = leaf->last;
+	fresh->nr = leaf->nr;
+	memcpy(fresh->entry, leaf->entry, leaf->nr * sizeof(*leaf->entry));
+	for (i = leaf->nr; i < nr; i++)
+		leaf_put(fresh, &leaf->entry[i]);
+	return fresh;
+}
+
+/* The leaf that takes the place of @leaf, with the same entries in order. NULL: no memory. */
+static struct cow_leaf *settle_leaf(struct cow_map *map, struct cow_leaf *leaf, u32 spare)
+{
+	struct cow_leaf *fresh = leaf_in_order(leaf, spare);
+
+	return fresh && !replace_leaf(map, leaf, fresh) ? fresh : NULL;
 }
 
 static struct cow_leaf *draft_to_leaf(const struct cow_draft *draft, u32 begin,
@@ -648,7 +735,9 @@ static u64 draft_add_over(struct cow_draft *draft, const struct cow_leaf *leaf,
 	return stop;
 }
 
-/* The general case: rebuild the leaf with the run laid over what is there. */
+/*
+ * The general case: rebuild the leaf, which is in order, with the run laid over what is there.
+ */
 static int rebuild_leaf(struct cow_map *map, struct cow_leaf *leaf,
 			const struct cow_extent *ext, u32 taken_over)
 {
@@ -692,77 +781,108 @@ static int first_leaf(struct cow_map *map, const struct cow_extent *ext)
 	return r;
 }
 
-/* May the entry before @index take chunks of @ext in? How many? */
-static u32 entry_can_grow(const struct cow_leaf *leaf, u32 index,
-			  const struct cow_extent *ext)
+/*
+ * An entry that is alone in its group and ends right before @offset, or NULL. In the sorted part
+ * that can only be the one before @at.
+ */
+static struct cow_entry *entry_before(struct cow_leaf *leaf, u32 at, u32 offset)
 {
-	struct cow_extent before;
+	u32 i, end = leaf_entries(leaf);
+	struct cow_entry *e;
 
-	if (!index)
+	if (at) {
+		e = &leaf->entry[at - 1];
+		if (entry_start(e) + entry_len(e) == offset)
+			return at > 1 && entry_start(e - 1) == entry_start(e) ? NULL : e;
+	}
+	for (i = leaf->nr; i < end; i++) {
+		e = &leaf->entry[i];
+		if (entry_start(e) + entry_len(e) == offset)
+			return e;
+	}
+	return NULL;
+}
+
+/* Have the entry before @ext take in as many chunks of it as it can. Returns how many. */
+static u32 entry_grow(struct cow_leaf *leaf, u32 at, const struct cow_extent *ext)
+{
+	struct cow_entry *e = entry_before(leaf, at, ext->chunk - leaf->first);
+	struct cow_extent before;
+	u32 nr;
+
+	if (!e)
 		return 0;
-	if (index > 1 && entry_start(&leaf->entry[index - 1]) ==
-			 entry_start(&leaf->entry[index - 2]))
-		return 0;
-	entry_unpack(&leaf->entry[index - 1], leaf->first, &before);
+	entry_unpack(e, leaf->first, &before);
 	if (!extent_continues(&before, ext))
 		return 0;
-	return min_t(u64, ENTRY_RUN - before.nr, ext->nr);
+	nr = min_t(u64, ENTRY_RUN - before.nr, ext->nr);
+	/*
+	 * Nothing but the length changes. What was to be seen before the run is: pairs with
+	 * smp_rmb() in those who look it up, as in origin_write_is_free().
+	 */
+	smp_store_release(&e->word[0], e->word[0] + (nr << 26));
+	return nr;
 }
 
-/*
- * Write the entries of @leaf to @fresh, with @added new ones at @at that hold @ext but for
- * its first @grow chunks, which the entry before takes in.
- */
-static void put_into_gap(struct cow_leaf *fresh, const struct cow_leaf *leaf, u32 at,
-			 u32 added, u32 grow, struct cow_extent ext)
+/* Add @ext behind the entries of @leaf: it meets none of them, and there is room. */
+static void leaf_add(struct cow_leaf *leaf, struct cow_extent ext)
 {
-	struct cow_extent part;
+	u32 at = leaf_entries(leaf);
 
-	memcpy(fresh->entry, leaf->entry, at * sizeof(*leaf->entry));
-	memcpy(fresh->entry + at + added, leaf->entry + at,
-	       (leaf->nr - at) * sizeof(*leaf->entry));
-	if (grow) {
-		entry_unpack(&fresh->entry[at - 1], fresh->first, &part);
-		part.nr += grow;
-		entry_pack(&fresh->entry[at - 1], fresh->first, &part);
-		extent_advance(&ext, grow);
-	}
 	while (ext.nr) {
-		part = ext;
+		struct cow_extent part = ext;
+
 		part.nr = min_t(u64, ext.nr, ENTRY_RUN);
-		entry_pack(&fresh->entry[at++], fresh->first, &part);
+		entry_pack(&leaf->entry[at++], leaf->first, &part);
 		extent_advance(&ext, part.nr);
 	}
+	/* They are counted when they are filled in. Pairs with leaf_entries(). */
+	smp_store_release(&leaf->added, at - leaf->nr);
 }
 
 /*
- * The common case: a run where none was, that leaves the rest of the leaf alone.
- * -EAGAIN if that is not the case, or the leaf is full.
+ * The common case: a run where none was, which leaves the rest of the leaf alone. Returns how
+ * many chunks of it are in the map now, from the first on. -EAGAIN if that is not the case, or
+ * the leaf is full.
  */
 static int insert_into_gap(struct cow_map *map, struct cow_leaf *leaf,
 			   const struct cow_extent *ext)
 {
-	struct cow_leaf *fresh;
+	u32 more = DIV_ROUND_UP(ext->nr, ENTRY_RUN), nr = leaf_entries(leaf);
 	struct cow_group gap;
-	u32 grow, added;
-	int r;
+	u32 grown;
 
 	if (leaf_find_group(leaf, ext->chunk, &gap) || gap.nr < ext->nr)
 		return -EAGAIN;
-	grow = entry_can_grow(leaf, gap.begin, ext);
-	added = DIV_ROUND_UP(ext->nr - grow, ENTRY_RUN);
-	if (leaf->nr + added > LEAF_MAX_ENTRIES)
+	grown = entry_grow(leaf, gap.begin, ext);
+	map->nr_chunks += grown;
+	if (grown)
+		return grown;
+	if (nr + more > LEAF_MAX_ENTRIES)
 		return -EAGAIN;
-	fresh = leaf_alloc(leaf->nr + added);
-	if (!fresh)
+	if (nr + more > leaf_room(leaf))
+		leaf = settle_leaf(map, leaf, max(more, LEAF_SPARE));
+	if (!leaf)
 		return -ENOMEM;
-	fresh->first = leaf->first;
-	fresh->last = leaf->last;
-	put_into_gap(fresh, leaf, gap.begin, added, grow, *ext);
-	r = replace_leaf(map, leaf, fresh);
-	if (!r)
-		map->nr_chunks += ext->nr;
-	return r;
+	leaf_add(leaf, *ext);
+	map->nr_entries += more;
+	map->nr_chunks += ext->nr;
+	return ext->nr;
+}
+
+/* The same, wherever it is; @ext lies in the range of @leaf. */
+static int insert_into_leaf(struct cow_map *map, struct cow_leaf *leaf,
+			    const struct cow_extent *ext, u32 taken_over)
+{
+	int r = taken_over ? -EAGAIN : insert_into_gap(map, leaf, ext);
+
+	if (r != -EAGAIN)
+		return r;
+	if (leaf->added)
+		leaf = settle_leaf(map, leaf, 0);
+	if (!leaf)
+		return -ENOMEM;
+	return rebuild_leaf(map, leaf, ext, taken_over) ?: (int)ext->nr;
 }
 
 int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over)
@@ -770,24 +890,21 @@ int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over)
 	int r = 0;
 
 	mutex_lock(&map->writer_lock);
-	while (ext->nr && !r) {
+	while (ext->nr && r >= 0) {
 		struct cow_leaf *leaf = mtree_load(&map->leaves, ext->chunk);
 		struct cow_extent part = *ext;
 		u64 last = leaf ? leaf->last : ext->chunk | (LEAF_SPAN - 1);
 
 		part.nr = min3(ext->nr, last - ext->chunk + 1, (u64)COW_RUN_CHUNKS);
-		if (!leaf) {
-			r = first_leaf(map, &part);
-		} else {
-			r = taken_over ? -EAGAIN : insert_into_gap(map, leaf, &part);
-			if (r == -EAGAIN)
-				r = rebuild_leaf(map, leaf, &part, taken_over);
-		}
-		if (!r)
-			extent_advance(ext, part.nr);
+		if (leaf)
+			r = insert_into_leaf(map, leaf, &part, taken_over);
+		else
+			r = first_leaf(map, &part) ?: (int)part.nr;
+		if (r > 0)
+			extent_advance(ext, r);
 	}
 	mutex_unlock(&map->writer_lock);
-	return r;
+	return min(r, 0);
 }
 
 /* -------------------------------------------------------------------- many at once */
@@ -1030,7 +1147,7 @@ static u64 leaf_chunks(const struct cow_leaf *leaf)
 	u64 nr = 0;
 	u32 i;
 
-	for (i = 0; i < leaf->nr; i++)
+	for (i = 0; i < leaf_entries(leaf); i++)
 		nr += entry_len(&leaf->entry[i]);
 	return nr;
 }
@@ -1112,6 +1229,8 @@ static int build_over(struct cow_map *map, struct cow_build *b, u64 chunk)
 	struct cow_leaf *old = mtree_load(&map->leaves, chunk) ?: empty_leaf(map, chunk);
 	int r;
 
+	if (old && old->added)
+		old = settle_leaf(map, old, 0);
 	if (!old)
 		return -ENOMEM;
 	b->old = old;
@@ -1200,7 +1319,7 @@ static unsigned int entry_users(const struct cow_leaf *leaf, const struct cow_gr
 	return users;
 }
 
-/* Entry @i and those around it that are of the same run. */
+/* Entry @i and those around it that are of the same run: one that was added is alone. */
 static void entry_group(const struct cow_leaf *leaf, u32 i, struct cow_group *group)
 {
 	u32 start = entry_start(&leaf->entry[i]);
@@ -1232,9 +1351,10 @@ static bool entry_is_sole_copy(const struct cow_leaf *leaf, u32 i)
 {
 	u32 start = entry_start(&leaf->entry[i]);
 
+	/* Those that were added are alone. */
 	return !cow_kind_is_private(entry_kind(&leaf->entry[i])) &&
 	       (!i || entry_start(&leaf->entry[i - 1]) != start) &&
-	       (i + 1 == leaf->nr || entry_start(&leaf->entry[i + 1]) != start);
+	       (i + 1 >= leaf->nr || entry_start(&leaf->entry[i + 1]) != start);
 }
 
 static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_live *live,
@@ -1257,21 +1377,27 @@ static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_l
 static struct cow_leaf *leaf_without_dead(const struct cow_leaf *leaf,
 					  const struct cow_live *live, u32 up_to)
 {
+	u32 i, nr = 0, all = leaf_entries(leaf);
 	struct cow_leaf *fresh;
-	u32 i, nr = 0;
 
-	for (i = 0; i < leaf->nr; i++)
+	for (i = 0; i < all; i++)
 		nr += !entry_is_dead(leaf, i, live, up_to);
-	if (nr == leaf->nr)
+	if (nr == all)
 		return NULL;
 	fresh = leaf_alloc(nr);
 	if (!fresh)
 		return ERR_PTR(-ENOMEM);
 	fresh->first = leaf->first;
 	fresh->last = leaf->last;
-	for (i = 0, nr = 0; i < leaf->nr; i++)
-		if (!entry_is_dead(leaf, i, live, up_to))
-			fresh->entry[nr++] = leaf->entry[i];
+	fresh->nr = 0;
+	for (i = 0; i < all; i++) {
+		if (entry_is_dead(leaf, i, live, up_to))
+			continue;
+		if (i < leaf->nr)
+			fresh->entry[fresh->nr++] = leaf->entry[i];
+		else
+			leaf_put(fresh, &leaf->entry[i]);
+	}
 	return fresh;
 }
 
@@ -1280,12 +1406,12 @@ static int reclaim_leaf(struct cow_map *map, struct cow_leaf *leaf, const struct
 			void (*freed)(void *context, const struct cow_extent *ext), void *context)
 {
 	struct cow_leaf *fresh = leaf_without_dead(leaf, live, up_to);
+	u32 i, all = leaf_entries(leaf);
 	struct cow_extent ext;
-	u32 i;
 
 	if (IS_ERR_OR_NULL(fresh))
 		return PTR_ERR(fresh);
-	if (leaf->nr - fresh->nr > max) {
+	if (all - fresh->nr > max) {
 		leaf_free(fresh);
 		return -ENOBUFS;
 	}
@@ -1294,7 +1420,7 @@ static int reclaim_leaf(struct cow_map *map, struct cow_leaf *leaf, const struct
 		return -ENOMEM;
 	}
 	account_leaf(map, fresh);
-	for (i = 0; i < leaf->nr; i++) {
+	for (i = 0; i < all; i++) {
 		if (!entry_is_dead(leaf, i, live, up_to))
 			continue;
 		entry_unpack(&leaf->entry[i], leaf->first, &ext);
@@ -1329,12 +1455,13 @@ u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk, u
 {
 	struct cow_leaf *leaf;
 	struct cow_group group;
+	u32 i, one, all;
 	u64 next = 0;
-	u32 i, one;
 
 	rcu_read_lock();
 	leaf = leaf_from(map, chunk);
-	for (i = 0; leaf && i < leaf->nr; i++) {
+	all = leaf ? leaf_entries(leaf) : 0;
+	for (i = 0; i < all; i++) {
 		entry_group(leaf, i, &group);
 		if (entry_users(leaf, &group, i, live, &one) == 1)
 			owned[one] += entry_len(&leaf->entry[i]);
