@@ -11,12 +11,12 @@
  *       |          ^
  *       +-> later -+ (a bio needs it)
  *
- * A work item, the engine's worker, moves jobs along; it alone takes a job off a list.
- * Callers and completions put jobs on lists, in any context. The worker has a workqueue of
- * its own: tasks on the origin's workqueue wait for the engine, so they must not take its
- * place when no further kernel thread can be made. Copies are never made in a task that
- * writes: it may be about to sleep, may hold back other callbacks of its plug that the
- * devices below wait for, and may be limited by its cgroup.
+ * A kernel thread, the engine's worker, moves jobs along; it alone takes a job off a list.
+ * Callers and completions put jobs on lists, in any context. The thread is the engine's own:
+ * tasks on the origin's workqueue wait for the engine, so they must not take its place when no
+ * further thread can be made; and it is woken with half the work of a workqueue. Copies are never
+ * made in a task that writes: it may be about to sleep, may hold back other callbacks of its
+ * plug that the devices below wait for, and may be limited by its cgroup.
  *
  * Order. There are two queues: one for copies that bios wait for, and one for speculative
  * copies, which run only when the first is empty and leave half of the pages to it. A bio
@@ -42,6 +42,7 @@
  * of a store that is closed are freed by the worker.
  */
 #include <linux/crc32c.h>
+#include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/mm.h>
@@ -55,7 +56,7 @@
 #define ENGINE_MIN_BUDGET_KIB	16U
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
-/* After this many rounds the work item ends, for flush_work(), and is queued again. */
+/* After this many rounds the work ends, for kthread_flush_work(), and is queued again. */
 #define ENGINE_ROUNDS		64U
 
 /* How many writes at a time are put in order of their places; BIO_MAX_VECS at most. */
@@ -108,12 +109,12 @@ enum engine_state {
 };
 
 struct cow_engine {
-	struct workqueue_struct *wq;
-	struct work_struct work;
+	struct kthread_worker *worker;
+	struct kthread_work work;
 	atomic_t state;			/* enum engine_state */
-	struct delayed_work unpause;	/* after a rest */
-	struct delayed_work wake_later;
-	struct delayed_work gathered;	/* copies have waited for others long enough */
+	struct kthread_delayed_work unpause;	/* after a rest */
+	struct kthread_delayed_work wake_later;
+	struct kthread_delayed_work gathered;	/* copies have waited for others long enough */
 	void (*hook)(void *context);
 	void *hook_context;
 	bool rotational;		/* the origin is rotational */
@@ -298,10 +299,10 @@ static struct page *job_page(struct cow_job *job, unsigned int index)
 	return job->cursor->page;
 }
 
-/* Is the caller the worker, and not an interrupt on top of it? */
+/* Is the caller the worker, in engine_work(), and not an interrupt on top of it? */
 static bool engine_is_current(struct cow_engine *e)
 {
-	return current_work() == &e->work;
+	return current == e->worker->task && in_task() && e->worker->current_work == &e->work;
 }
 
 /*
@@ -313,7 +314,7 @@ static void engine_wake(struct cow_engine *e)
 	if (engine_is_current(e))
 		e->again = true;
 	else if (atomic_xchg(&e->state, ENGINE_WANTED) == ENGINE_IDLE)
-		queue_work(e->wq, &e->work);
+		kthread_queue_work(e->worker, &e->work);
 }
 
 /* ---------------------------------------------------------------------- bios */
@@ -355,7 +356,7 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	if (e->rotational && !e->nr_read) {
 		e->gather_until = jiffies + GATHER_MOST;
 		/* If it is queued already it will look again in time. */
-		queue_delayed_work(e->wq, &e->gathered, GATHER_MOST);
+		kthread_queue_delayed_work(e->worker, &e->gathered, GATHER_MOST);
 	}
 	e->nr_read++;
 }
@@ -746,7 +747,7 @@ static bool may_start(struct cow_engine *e)
 	if (ktime_before(now, e->pause_until)) {
 		s64 left = ktime_to_us(ktime_sub(e->pause_until, now));
 
-		mod_delayed_work(e->wq, &e->unpause, usecs_to_jiffies(left) + 1);
+		kthread_mod_delayed_work(e->worker, &e->unpause, usecs_to_jiffies(left) + 1);
 		return false;
 	}
 	return true;
@@ -797,24 +798,24 @@ static void job_stopped(struct cow_engine *e)
 	e->stats.throttled++;
 }
 
-static void engine_unpause(struct work_struct *work)
+static void engine_unpause(struct kthread_work *work)
 {
-	engine_wake(container_of(to_delayed_work(work), struct cow_engine, unpause));
+	engine_wake(container_of(work, struct cow_engine, unpause.work));
 }
 
-static void engine_wake_later(struct work_struct *work)
+static void engine_wake_later(struct kthread_work *work)
 {
-	engine_wake(container_of(to_delayed_work(work), struct cow_engine, wake_later));
+	engine_wake(container_of(work, struct cow_engine, wake_later.work));
 }
 
-static void engine_gathered(struct work_struct *work)
+static void engine_gathered(struct kthread_work *work)
 {
-	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, gathered);
+	struct cow_engine *e = container_of(work, struct cow_engine, gathered.work);
 	unsigned long now = jiffies;
 
 	spin_lock_irq(&e->queue_lock);
 	if (e->nr_read && time_before(now, e->gather_until))
-		queue_delayed_work(e->wq, &e->gathered, e->gather_until - now);
+		kthread_queue_delayed_work(e->worker, &e->gathered, e->gather_until - now);
 	spin_unlock_irq(&e->queue_lock);
 	engine_wake(e);
 }
@@ -1007,7 +1008,7 @@ static void engine_round(struct cow_engine *e)
 	cond_resched();
 }
 
-static void engine_work(struct work_struct *work)
+static void engine_work(struct kthread_work *work)
 {
 	struct cow_engine *e = container_of(work, struct cow_engine, work);
 	unsigned int rounds = ENGINE_ROUNDS;
@@ -1019,7 +1020,7 @@ static void engine_work(struct work_struct *work)
 		engine_round(e);
 		if (!--rounds) {
 			atomic_set(&e->state, ENGINE_WANTED);
-			queue_work(e->wq, &e->work);
+			kthread_queue_work(e->worker, &e->work);
 			return;
 		}
 	} while (e->again ||
@@ -1098,7 +1099,7 @@ void cow_engine_gone(struct cow_engine *e, bool ended)
 	if (ended) {
 		e->nr_expected = nr_expected(e) + 1;
 		e->expected_until = jiffies + COMES_BACK;
-		mod_delayed_work(e->wq, &e->gathered, COMES_BACK);
+		kthread_mod_delayed_work(e->worker, &e->gathered, COMES_BACK);
 	}
 	wake = e->nr_read && are_gathered(e);
 	spin_unlock_irqrestore(&e->queue_lock, flags);
@@ -1123,7 +1124,7 @@ void cow_engine_kick(struct cow_engine *e)
 
 void cow_engine_kick_later(struct cow_engine *e, unsigned long delay)
 {
-	mod_delayed_work(e->wq, &e->wake_later, delay);
+	kthread_mod_delayed_work(e->worker, &e->wake_later, delay);
 }
 
 bool cow_engine_is_current(struct cow_engine *e)
@@ -1133,7 +1134,7 @@ bool cow_engine_is_current(struct cow_engine *e)
 
 void cow_engine_flush(struct cow_engine *e)
 {
-	flush_work(&e->work);
+	kthread_flush_work(&e->work);
 }
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
@@ -1217,10 +1218,37 @@ void cow_engine_reset_stats(struct cow_engine *e)
 	memset(&e->stats, 0, sizeof(e->stats));
 }
 
+/* Its thread, which sleeps. Since 6.14 it has to be woken to begin. */
+static int engine_start(struct cow_engine *e, dev_t dev)
+{
+	e->worker = kthread_create_worker(0, "cowsnap-%u:%u", MAJOR(dev), MINOR(dev));
+	if (IS_ERR(e->worker))
+		return PTR_ERR(e->worker);
+	wake_up_process(e->worker->task);
+	return 0;
+}
+
+static void engine_init(struct cow_engine *e)
+{
+	bio_list_init(&e->writes);
+	bio_list_init(&e->alone);
+	kthread_init_work(&e->work, engine_work);
+	kthread_init_delayed_work(&e->unpause, engine_unpause);
+	kthread_init_delayed_work(&e->wake_later, engine_wake_later);
+	kthread_init_delayed_work(&e->gathered, engine_gathered);
+	spin_lock_init(&e->queue_lock);
+	INIT_LIST_HEAD(&e->waiting);
+	INIT_LIST_HEAD(&e->later);
+	INIT_LIST_HEAD(&e->read);
+	INIT_LIST_HEAD(&e->patient);
+	INIT_LIST_HEAD(&e->written);
+}
+
 struct cow_engine *cow_engine_create(struct block_device *bdev,
 				     void (*hook)(void *context), void *context)
 {
 	struct cow_engine *e = kzalloc(sizeof(*e), GFP_KERNEL);
+	int r;
 
 	if (!e)
 		return ERR_PTR(-ENOMEM);
@@ -1229,37 +1257,30 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 	e->throttle = 100;
 	e->write_ns = WRITE_NS_AT_FIRST;
 	e->rotational = bdev_rot(bdev);
-	bio_list_init(&e->writes);
-	bio_list_init(&e->alone);
-	INIT_WORK(&e->work, engine_work);
-	INIT_DELAYED_WORK(&e->unpause, engine_unpause);
-	INIT_DELAYED_WORK(&e->wake_later, engine_wake_later);
-	INIT_DELAYED_WORK(&e->gathered, engine_gathered);
-	spin_lock_init(&e->queue_lock);
-	INIT_LIST_HEAD(&e->waiting);
-	INIT_LIST_HEAD(&e->later);
-	INIT_LIST_HEAD(&e->read);
-	INIT_LIST_HEAD(&e->patient);
-	INIT_LIST_HEAD(&e->written);
-	e->wq = alloc_workqueue("cowsnap-copy-%u:%u", WQ_MEM_RECLAIM | WQ_UNBOUND, 0,
-				MAJOR(bdev->bd_dev), MINOR(bdev->bd_dev));
-	if (e->wq && !bioset_init(&e->bios, 16, offsetof(struct cow_io, bio),
-				  BIOSET_NEED_BVECS))
-		return e;
-	if (e->wq)
-		destroy_workqueue(e->wq);
+	engine_init(e);
+	r = bioset_init(&e->bios, 16, offsetof(struct cow_io, bio), BIOSET_NEED_BVECS);
+	if (r)
+		goto free;
+	r = engine_start(e, bdev->bd_dev);
+	if (r)
+		goto exit_bios;
+	return e;
+
+exit_bios:
+	bioset_exit(&e->bios);
+free:
 	kfree(e);
-	return ERR_PTR(-ENOMEM);
+	return ERR_PTR(r);
 }
 
 void cow_engine_destroy(struct cow_engine *e)
 {
 	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
-	cancel_delayed_work_sync(&e->unpause);
-	cancel_delayed_work_sync(&e->wake_later);
-	cancel_delayed_work_sync(&e->gathered);
-	destroy_workqueue(e->wq);
+	kthread_cancel_delayed_work_sync(&e->unpause);
+	kthread_cancel_delayed_work_sync(&e->wake_later);
+	kthread_cancel_delayed_work_sync(&e->gathered);
+	kthread_destroy_worker(e->worker);
 	pages_join(&e->free, &e->given);
 	WARN_ON(e->free.nr != e->nr_pages);
 	pages_free(&e->free);

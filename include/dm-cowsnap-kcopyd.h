@@ -82,7 +82,7 @@ struct cow_engine_stats {
 
 /*
  * An engine for the origin on @bdev. If that is rotational, copies are gathered. The worker,
- * a work item on a workqueue of its own, calls @hook once a round, between the end of old
+ * a thread of its own, calls @hook once a round, between the end of old
  * copies and the start of new ones. Nothing that runs in the worker may wait for the engine.
  * May sleep. ERR_PTR on failure.
  */

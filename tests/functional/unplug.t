@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Only the engine's worker copies, on any device; never a task that writes, which would wait
-# in its plug for others. Told from the names of the tasks that submit.
+# in its plug for others. Told from the names of the tasks that submit: the worker's is cowsnap-.
 
 . "$(dirname "$0")/common.sh"
 
@@ -28,7 +28,7 @@ writer()
 submitters()
 {
 	awk -v what="$1" '$0 ~ "block_bio_queue: [0-9,]+ " what {
-		if (/\[kworker/) worker++; else others++
+		if (/\[cowsnap-/) worker++; else others++
 	} END { print worker + 0, others + 0 }' "$TEST_TMP/trace"
 }
 
