@@ -8,8 +8,10 @@
  *
  *     submit --> waiting --> reading --> read --> writing --> written --> done
  *                needs pages   bios     ->ready    bios      pages free
- *       |          ^
- *       +-> later -+ (a bio needs it)
+ *       |  |       ^     ^       |  ^
+ *       |  +-> later     +-------+  | (the task would have to wait)
+ *       |     (a bio needs it)      |
+ *       +-- in map, of one page ----+
  *
  * A kernel thread, the engine's worker, moves jobs along; it alone takes a job off a list.
  * Callers and completions put jobs on lists, in any context. The thread is the engine's own:
@@ -17,6 +19,12 @@
  * further thread can be made; and it is woken with half the work of a workqueue. Copies are never
  * made in a task that writes: it may be about to sleep, may hold back other callbacks of its
  * plug that the devices below wait for, and may be limited by its cgroup.
+ *
+ * Only the first read may be sent by such a task, where it takes no more than that: it is one
+ * page, no other copy is in front of it, the task has no plug in which it would be held back, and
+ * the read has REQ_NOWAIT, so that the task never sleeps for it. It counts as the worker's for
+ * cgroups. A device that would have it wait, or knows no REQ_NOWAIT, refuses it, and the worker
+ * reads. So a copy waits for no task, and the worker is woken once for each, not twice.
  *
  * Order. There are two queues: one for copies that bios wait for, and one for speculative
  * copies, which run only when the first is empty and leave half of the pages to it. A bio
@@ -58,6 +66,9 @@
 
 /* After this many rounds the work ends, for kthread_flush_work(), and is queued again. */
 #define ENGINE_ROUNDS		64U
+
+/* The worker leaves so many free pages, if it has them, to reads that are sent in map. */
+#define ENGINE_SHARED		64U
 
 /* How many writes at a time are put in order of their places; BIO_MAX_VECS at most. */
 #define ENGINE_SORTED		64
@@ -138,6 +149,7 @@ struct cow_engine {
 	unsigned int nr_base;		/* of nr_wanted, for jobs; READ_ONCE without lock */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
+	bool always_waits;		/* the origin's device knows no REQ_NOWAIT */
 
 	/* Only the worker looks at these. */
 	bool again;			/* it has to go round once more */
@@ -248,6 +260,23 @@ static void take_given(struct cow_engine *e)
 	spin_unlock_irq(&e->queue_lock);
 }
 
+/* To others from the worker. */
+static void share_pages(struct cow_engine *e)
+{
+	if (!e->free.nr || READ_ONCE(e->given.nr) >= ENGINE_SHARED)
+		return;
+	spin_lock_irq(&e->queue_lock);
+	pages_join(&e->given, &e->free);
+	spin_unlock_irq(&e->queue_lock);
+}
+
+static void job_get_pages(struct cow_job *job, struct cow_pages *from, unsigned int nr)
+{
+	pages_cut(from, nr, &job->pages);
+	job->cursor = job->pages.first;
+	job->cursor_index = 0;
+}
+
 /* Speculative jobs get half of the pages at most, so that others need not wait. */
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
@@ -262,9 +291,7 @@ static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 		take_given(e);
 	if (e->free.nr < want + spare)
 		return false;
-	pages_cut(&e->free, want, &job->pages);
-	job->cursor = job->pages.first;
-	job->cursor_index = 0;
+	job_get_pages(job, &e->free, want);
 	return true;
 }
 
@@ -361,6 +388,18 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	e->nr_read++;
 }
 
+/* @job was to be read by a task that would have had to wait: it is the first in the queue now. */
+static void queue_refused(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	job->here = false;
+	job->refused = false;
+	job->queued = true;
+	e->nr_reading -= job->patient;
+	pages_join(&e->given, &job->pages);
+	list_add(&job->node, &e->waiting);
+}
+
 /* One of the job's bios has ended, or issuing them has: was it the last? */
 static bool job_is_idle(struct cow_job *job)
 {
@@ -384,6 +423,8 @@ static void job_io_ended(struct cow_job *job)
 	spin_lock_irqsave(&e->queue_lock, flags);
 	if (job->written) {
 		list_add_tail(&job->node, &e->written);
+	} else if (job->refused) {
+		queue_refused(e, job);
 	} else if (job->patient) {
 		gather(e, job);
 		wake = are_gathered(e);
@@ -405,12 +446,24 @@ static void note_at_once(struct cow_engine *e)
 		WRITE_ONCE(e->at_once, at_once);
 }
 
+/* Has the device refused a read because it was not to wait? */
+static bool is_refused(struct cow_job *job, blk_status_t status)
+{
+	if (!job->here)
+		return false;
+	if (status == BLK_STS_NOTSUPP)
+		WRITE_ONCE(job->engine->always_waits, true);
+	return status == BLK_STS_AGAIN || status == BLK_STS_NOTSUPP;
+}
+
 static void cow_io_endio(struct bio *bio)
 {
 	struct cow_io *io = container_of(bio, struct cow_io, bio);
 	struct cow_job *job = io->job;
 
-	if (bio->bi_status)
+	if (is_refused(job, bio->bi_status))
+		job->refused = true;
+	else if (bio->bi_status)
 		*io->status = bio->bi_status;
 	if (op_is_write(bio_op(bio)))
 		note_at_once(job->engine);
@@ -490,14 +543,22 @@ static bool may_share(const struct bio *bio)
 	return io == &io->job->io;
 }
 
+/*
+ * See job_bio(). For cgroups it is the kernel's, whichever task sends it: others than that task
+ * wait for it.
+ */
+static void submit_job_bio(struct bio *bio)
+{
+	if (may_share(bio))
+		bio_associate_blkg_from_css(bio, NULL);
+	submit_bio_noacct(bio);
+}
+
 static void submit_write(struct cow_engine *e, struct bio *bio)
 {
 	if (e->rotational)
 		container_of(bio, struct cow_io, bio)->job->begun = ktime_get();
-	/* See job_bio(). */
-	if (may_share(bio))
-		bio_associate_blkg(bio);
-	submit_bio_noacct(bio);
+	submit_job_bio(bio);
 }
 
 /* How many of @nr sorted bios, from the first on, can go in one? */
@@ -605,7 +666,7 @@ static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
 	if (vecs == 1 && !job->io_busy) {
 		job->io_busy = true;
 		/* Without a reference: only bio_endio() drops it, which a batch gets alone. */
-		bio_init(&job->io.bio, op_is_write(opf) ? NULL : bdev, &job->vec, 1, opf);
+		bio_init(&job->io.bio, NULL, &job->vec, 1, opf);
 		cow_bio_note_dev(&job->io.bio, bdev);
 		return &job->io.bio;
 	}
@@ -648,7 +709,7 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 		if (op_is_write(opf))
 			bio_list_add(&job->engine->writes, bio);
 		else
-			submit_bio_noacct(bio);
+			submit_job_bio(bio);
 	}
 }
 
@@ -885,6 +946,15 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 	return job;
 }
 
+static void note_read(struct cow_engine *e, const struct cow_job *job)
+{
+	e->stats.jobs++;
+	if (job->bdev)
+		e->stats.read_sectors += job->nr_sectors;
+	if (e->rotational)
+		note_time(&e->read_ns, job);
+}
+
 static void write_read(struct cow_engine *e)
 {
 	struct cow_job *job;
@@ -896,13 +966,11 @@ static void write_read(struct cow_engine *e)
 	all = are_gathered(e);
 	spin_unlock_irq(&e->queue_lock);
 	while ((job = pop_read(e, all))) {
-		if (job->keep_pages) {
+		if (job->keep_pages || job->here)
 			job_started(e);
-		} else {
-			e->stats.jobs++;
-			if (e->rotational)
-				note_time(&e->read_ns, job);
-		}
+		if (!job->keep_pages)
+			note_read(e, job);
+		job->here = false;
 		job->keep_pages = false;
 		job->begun = 0;
 		job->written = true;
@@ -984,11 +1052,9 @@ static void read_waiting(struct cow_engine *e)
 		job_started(e);
 		job->begun = e->rotational ? ktime_get() : 0;
 		atomic_set(&job->ios, 1);
-		if (job->bdev) {
-			e->stats.read_sectors += job->nr_sectors;
+		if (job->bdev)
 			job_submit(job, REQ_OP_READ, 0, job->nr_sectors, job->bdev,
 				   job->sector, &job->read_status);
-		}
 		job_io_ended(job);
 	}
 }
@@ -1005,6 +1071,7 @@ static void engine_round(struct cow_engine *e)
 	read_waiting(e);
 	blk_finish_plug(&plug);
 	free_unwanted(e);
+	share_pages(e);
 	cond_resched();
 }
 
@@ -1029,17 +1096,24 @@ static void engine_work(struct kthread_work *work)
 
 /* --------------------------------------------------------------- its callers */
 
-void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
+static void job_init(struct cow_engine *e, struct cow_job *job)
 {
-	unsigned long flags;
-
 	job->engine = e;
 	job->read_status = BLK_STS_OK;
 	job->written = false;
 	job->keep_pages = false;
+	job->here = false;
+	job->refused = false;
 	job->io_busy = false;
 	job->pages.nr = 0;
 	job->queued = true;
+}
+
+void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned long flags;
+
+	job_init(e, job);
 	spin_lock_irqsave(&e->queue_lock, flags);
 	if (job->urgent)
 		list_add(&job->node, &e->waiting);
@@ -1047,6 +1121,61 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 		list_add_tail(&job->node, queue_of(e, job));
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	engine_wake(e);
+}
+
+/*
+ * Does the task send the read at once, and for nothing but its own memory? In a plug it might be
+ * held back until the task runs again.
+ */
+static bool task_may_read(const struct cow_job *job)
+{
+	return in_task() && !current->plug && !(current->flags & PF_MEMALLOC) && job->bdev &&
+	       job->nr_sectors + job->pad_sectors <= PAGE_SECTORS;
+}
+
+/* May @job be read without the worker? It must not overtake others, nor take their pages. */
+static bool is_next(const struct cow_engine *e, const struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	/* On a disk that rotates, and with a throttle, the worker decides when. */
+	return list_empty(&e->waiting) && e->given.nr && !job->speculative && !e->rotational &&
+	       copy_percent(e) >= 100 && !READ_ONCE(e->always_waits);
+}
+
+bool cow_engine_submit_here(struct cow_engine *e, struct cow_job *job)
+{
+	unsigned long flags;
+	bool here;
+
+	if (!task_may_read(job)) {
+		cow_engine_submit(e, job);
+		return false;
+	}
+	job_init(e, job);
+	spin_lock_irqsave(&e->queue_lock, flags);
+	here = is_next(e, job);
+	if (here) {
+		job->here = true;
+		job->queued = false;
+		e->nr_reading += job->patient;
+		job_get_pages(job, &e->given, 1);
+	} else {
+		list_add_tail(&job->node, queue_of(e, job));
+	}
+	spin_unlock_irqrestore(&e->queue_lock, flags);
+	/* If it was queued it may be over by now. */
+	if (!here)
+		engine_wake(e);
+	return here;
+}
+
+void cow_engine_read_here(struct cow_job *job)
+{
+	job->begun = 0;
+	atomic_set(&job->ios, 1);
+	job_submit(job, REQ_OP_READ | REQ_NOWAIT, 0, job->nr_sectors, job->bdev, job->sector,
+		   &job->read_status);
+	job_io_ended(job);
 }
 
 /*

@@ -112,8 +112,8 @@ static const struct cow_job_ops copy_job_ops = {
 	.done = store_job_done,
 };
 
-void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
-		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
+static void pending_set_job(struct cow_pending *leader, struct block_device *bdev,
+			    sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
 {
 	leader->job.ops = &copy_job_ops;
 	leader->job.bdev = bdev;
@@ -128,7 +128,20 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 	leader->job.patient = leader->store->meta && nr_sectors <= PATIENT_SECTORS &&
 			      bdev != leader->store->bdev;
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
+}
+
+void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
+		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
+{
+	pending_set_job(leader, bdev, sector, nr_sectors, pad_sectors);
 	cow_engine_submit(leader->store->origin->engine, &leader->job);
+}
+
+bool cow_pending_copy_here(struct cow_pending *leader, struct block_device *bdev,
+			   sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
+{
+	pending_set_job(leader, bdev, sector, nr_sectors, pad_sectors);
+	return cow_engine_submit_here(leader->store->origin->engine, &leader->job);
 }
 
 void cow_pending_copy_again(struct cow_pending *p)

@@ -14,6 +14,10 @@ struct cow_pending;
 void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 		      sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
 
+/* The same from a target's map. True: the caller reads the job, see cow_engine_submit_here(). */
+bool cow_pending_copy_here(struct cow_pending *leader, struct block_device *bdev,
+			   sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
+
 /* Copy @pending once more, in a job of its own. Engine's worker. */
 void cow_pending_copy_again(struct cow_pending *pending);
 

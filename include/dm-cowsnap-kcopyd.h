@@ -57,6 +57,8 @@ struct cow_job {
 	bool urgent;			/* goes first, whatever the throttle says */
 	bool speculative;		/* no bio waits for it yet; queue_lock once queued */
 	bool queued;			/* waits for pages; engine->queue_lock */
+	bool here;			/* read by the task that asked: cow_engine_read_here() */
+	bool refused;			/* that task would have had to wait: the worker reads it */
 	bool patient;			/* may wait for others to be written with */
 	bool going;			/* gathered, and counted: see cow_engine_going() */
 	bool keep_pages;		/* with its pages, until it is resumed or dropped */
@@ -134,6 +136,19 @@ unsigned int cow_engine_job_sectors(struct cow_engine *engine);
 
 /* Queue a job. Context: any, never sleeps. */
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
+
+/*
+ * The same from a target's map. True: nothing is in front of the job, and the caller calls
+ * cow_engine_read_here() as soon as it holds no spinlock, which saves a turn of the worker. Until
+ * then neither the job nor the engine can go.
+ */
+bool cow_engine_submit_here(struct cow_engine *engine, struct cow_job *job);
+
+/*
+ * Read such a job. Whatever would have the task wait is left to the worker. The job may have ended
+ * when this returns. Context: process, never sleeps.
+ */
+void cow_engine_read_here(struct cow_job *job);
 
 /* Run the worker once more, for owners that share its context. Any context. */
 void cow_engine_kick(struct cow_engine *engine);

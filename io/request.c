@@ -40,6 +40,8 @@ struct cow_request {
 	bool around;			/* and why: for writes around it, not after it */
 	bool exact;			/* each run read by itself: one of them may fail */
 	bool merging;			/* a merge's own */
+	bool in_map;			/* the first read may be sent by the caller */
+	struct cow_job *here;		/* which it is, once the lock is dropped */
 	struct list_head fresh;		/* pendings without a job yet */
 	struct cow_pending *last;	/* one that the bio has to wait for */
 	struct cow_store *blocked;	/* or a store */
@@ -267,7 +269,10 @@ static bool job_takes(struct cow_origin *o, const struct cow_pending *p,
 	return true;
 }
 
-/* Make jobs of the fresh pendings: one read serves all stores that need the chunks. */
+/*
+ * Make jobs of the fresh pendings: one read serves all stores that need the chunks. The first
+ * may become the caller's to send.
+ */
 static void request_submit(struct cow_request *rq, struct cow_origin *o)
 {
 	struct cow_pending *leader, *p, *next;
@@ -285,7 +290,11 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 		request_share(leader, start, end);
 		/* Behind the end of the origin the last chunk reads as zeroes. */
 		has = cow_origin_has(o, start, end);
-		cow_pending_copy(leader, o->bdev, start, has, end - start - has);
+		if (!rq->in_map)
+			cow_pending_copy(leader, o->bdev, start, has, end - start - has);
+		else if (cow_pending_copy_here(leader, o->bdev, start, has, end - start - has))
+			rq->here = &leader->job;
+		rq->in_map = false;
 	}
 }
 
@@ -319,6 +328,7 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	rq.copy_end = rq.end;
 	rq.exact = cb->exact;
 	rq.merging = cb->merging;
+	rq.in_map = cb->in_map;
 	if (needs_copy && !cb->merging && !cb->exact) {
 		rq.copy_end = cow_ahead_note(o, rq.start, rq.end);
 		rq.around = rq.copy_end == rq.end &&
@@ -339,6 +349,9 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	}
 	request_submit(&rq, o);
 	spin_unlock(&o->state_lock);
+	/* @cb may have been ended by now. */
+	if (rq.here)
+		cow_engine_read_here(rq.here);
 	if (verdict == COW_PARKED)
 		atomic64_inc(&o->parked_writes);
 	return verdict;
