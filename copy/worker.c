@@ -67,7 +67,7 @@ static struct cow_pending *pop_member(struct list_head *members)
 }
 
 /* What a commit that has ended made durable is published before the next one begins. */
-static void meta_go_on(struct cow_meta *meta)
+static void meta_go_on(struct cow_meta *meta, struct cow_engine *engine)
 {
 	struct cow_pending *p;
 	LIST_HEAD(ended);
@@ -75,8 +75,10 @@ static void meta_go_on(struct cow_meta *meta)
 
 	if (!cow_meta_collect(meta, &ended, &retry))
 		return;
-	while ((p = pop_member(&ended)))
+	while ((p = pop_member(&ended))) {
 		cow_pending_publish(p);
+		cow_engine_step(engine);
+	}
 	while ((p = pop_member(&retry)))
 		pending_commit(p);
 	cow_meta_go_on(meta);
@@ -92,7 +94,7 @@ void cow_copy_work(void *context)
 	while ((p = pop_pending(o, &o->finished)))
 		pending_commit(p);
 	while ((meta = pop_meta(o)))
-		meta_go_on(meta);
+		meta_go_on(meta, o->engine);
 	while ((p = pop_pending(o, &o->drained)))
 		cow_pending_release(p);
 }
