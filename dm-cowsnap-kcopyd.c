@@ -1074,6 +1074,8 @@ static void engine_round(struct cow_engine *e)
 	e->plug = &plug;
 	blk_start_plug(&plug);
 	finish_written(e);
+	/* What this has put on lists comes later in the round. */
+	e->again = false;
 	write_read(e);
 	e->hook(e->hook_context);
 	submit_writes(e);
