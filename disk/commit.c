@@ -7,9 +7,9 @@
  *   filled in)  their tickets   at the end
  *
  * One commit is under way at a time. Pendings that join meanwhile go with the next one, so
- * under load many pendings share a commit. Copies of the blocks are written, so that the
- * blocks can change again at once. A pending that spans more blocks than one commit takes
- * waits for the commit with its last ticket.
+ * under load many pendings share a commit. A block that changes while it is written leaves its
+ * buffer to the commit and goes on with a copy (cow_block_dirty()). A pending that spans more
+ * blocks than one commit takes waits for the commit with its last ticket.
  *
  * Promises kept here:
  *  I2  a pending is published only when its slots and its data are durable.
@@ -120,16 +120,21 @@ static void commit_endio(struct bio *bio)
 
 	if (bio->bi_status)
 		meta->status = bio->bi_status;
-	bio_put(bio);
+	if (bio != &meta->bio)
+		bio_put(bio);
 	commit_put(meta);
 }
 
 static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_t opf,
 			      sector_t sector)
 {
-	struct bio *bio = bio_alloc_bioset(meta->store->bdev, vecs, opf, GFP_NOIO,
-					   &meta->bios);
+	struct bio *bio = &meta->bio;
 
+	if (meta->bio_is_used || vecs > META_COMMIT_VECS)
+		bio = bio_alloc_bioset(meta->store->bdev, vecs, opf, GFP_NOIO, &meta->bios);
+	else
+		bio_init(bio, meta->store->bdev, meta->vecs, META_COMMIT_VECS, opf);
+	meta->bio_is_used |= bio == &meta->bio;
 	bio->bi_iter.bi_sector = sector;
 	bio->bi_end_io = commit_endio;
 	bio->bi_private = meta;
@@ -137,7 +142,7 @@ static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_
 	return bio;
 }
 
-/* Seal the first dirty blocks and copy them to the commit's buffers, in order of numbers. */
+/* Seal the first dirty blocks, in order of numbers. From now on they are being written. */
 static unsigned int commit_gather(struct cow_meta *meta)
 {
 	struct cow_block **blocks = meta->in_commit;
@@ -164,7 +169,8 @@ static unsigned int commit_gather(struct cow_meta *meta)
 		blocks[at] = b;
 	}
 	for (at = 0; at < nr; at++)
-		memcpy(meta->out[at], blocks[at]->data, meta->geometry.block_bytes);
+		blocks[at]->spare = &meta->out[at];
+	meta->nr_in_commit = nr;
 	return nr;
 }
 
@@ -177,8 +183,8 @@ static void commit_write(struct cow_meta *meta, unsigned int nr)
 	unsigned int i;
 
 	for (i = 0; i < nr; i++) {
-		struct page *page = virt_to_page(meta->out[i]);
-		unsigned int offset = offset_in_page(meta->out[i]);
+		struct page *page = virt_to_page(blocks[i]->data);
+		unsigned int offset = offset_in_page(blocks[i]->data);
 
 		if (bio && bio_end_sector(bio) == blocks[i]->sector &&
 		    bio_add_page(bio, page, bytes, offset) == bytes)
@@ -228,6 +234,7 @@ static void commit_start(struct cow_meta *meta)
 		return;
 	}
 	mutex_lock(&meta->blocks_lock);
+	meta->bio_is_used = false;
 	meta->sequence++;
 	nr = commit_gather(meta);
 	trace_cowsnap_commit(meta->store->bdev->bd_dev, meta->sequence, nr);
@@ -243,6 +250,7 @@ static void commit_flush(struct cow_meta *meta)
 	struct bio *bio;
 
 	atomic_set(&meta->ios, 1);
+	meta->bio_is_used = false;
 	WRITE_ONCE(meta->phase, META_FLUSHING);
 	bio = commit_bio(meta, 0, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC | REQ_IDLE, 0);
 	submit_bio_noacct(bio);
@@ -320,6 +328,16 @@ static bool commit_is_under_way(const struct cow_meta *meta)
 	return phase == META_WRITING || phase == META_FLUSHING;
 }
 
+/* The commit's blocks are on the disk: they need not stay in memory any more, nor as they are. */
+static void blocks_written(struct cow_meta *meta)
+{
+	mutex_lock(&meta->blocks_lock);
+	while (meta->nr_in_commit)
+		meta->in_commit[--meta->nr_in_commit]->spare = NULL;
+	list_splice_tail_init(&meta->writing, &meta->clean);
+	mutex_unlock(&meta->blocks_lock);
+}
+
 bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 		      struct list_head *retry)
 {
@@ -329,10 +347,7 @@ bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 		return false;
 	trace_cowsnap_committed(meta->store->bdev->bd_dev, meta->sequence,
 				blk_status_to_errno(meta->status));
-	/* These blocks are on the disk now, so they need not stay in memory. */
-	mutex_lock(&meta->blocks_lock);
-	list_splice_tail_init(&meta->writing, &meta->clean);
-	mutex_unlock(&meta->blocks_lock);
+	blocks_written(meta);
 	if (meta->status)
 		commit_fail(meta, ended);
 	else

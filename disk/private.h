@@ -17,6 +17,9 @@
 /* For this many of the last blocks in use it is known which of them are empty. */
 #define USED_WINDOW	256U
 
+/* Most commits have one block, or a few neighbours. */
+#define META_COMMIT_VECS	4U
+
 /* Blocks that exist from the start: more than one pending ever needs. */
 #define RESERVE_BLOCKS	COWSNAP_COMMIT_BLOCKS
 
@@ -29,6 +32,7 @@ struct cow_block {
 	u64 ticket;			/* 0: clean */
 	bool pinned;
 	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
+	u8 **spare;			/* a commit writes @data: what to change is to be here */
 	u8 *data;
 };
 
@@ -54,7 +58,7 @@ struct cow_meta {
 	u64 unused;			/* first block never written since it was made ready */
 	DECLARE_BITMAP(used, USED_WINDOW);	/* of the blocks below it, those that were */
 	u64 last_ticket;
-	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* what the commit under way writes */
+	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* spare ones for blocks of the commit under way */
 	void *scratch;			/* a block, for an acquirer */
 	void *read_buffer;		/* a block that is read; blocks_lock */
 
@@ -75,8 +79,12 @@ struct cow_meta {
 	struct list_head members;	/* pendings not durable yet, by ticket */
 	struct list_head retry;		/* those for whose blocks there was no memory */
 	bool failed;
-	struct cow_block *in_commit[COWSNAP_COMMIT_BLOCKS];	/* while one is started */
-	struct bio_set bios;
+	struct cow_block *in_commit[COWSNAP_COMMIT_BLOCKS];	/* by number */
+	unsigned int nr_in_commit;
+	struct bio bio;			/* the first one of a commit, if it is small */
+	struct bio_vec vecs[META_COMMIT_VECS];
+	bool bio_is_used;
+	struct bio_set bios;		/* the others */
 	struct cow_meta_stats stats;
 };
 

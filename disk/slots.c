@@ -16,6 +16,14 @@
 #include "disk/slots.h"
 #include "store/store.h"
 
+/* The commit under way writes what it has sealed: it keeps that buffer, and @b gets a copy. */
+static void block_leave_commit(struct cow_meta *meta, struct cow_block *b)
+{
+	memcpy(*b->spare, b->data, meta->geometry.block_bytes);
+	swap(*b->spare, b->data);
+	b->spare = NULL;
+}
+
 void cow_block_dirty(struct cow_meta *meta, struct cow_block *b)
 {
 	u32 i;
@@ -23,6 +31,8 @@ void cow_block_dirty(struct cow_meta *meta, struct cow_block *b)
 	lockdep_assert_held(&meta->blocks_lock);
 	if (b->ticket)
 		return;
+	if (b->spare)
+		block_leave_commit(meta, b);
 	for (i = b->fresh_from; i < b->fresh_to; i++)
 		cowsnap_slot_set_fresh(cow_block_slot(b, i), false);
 	b->fresh_from = U32_MAX;
