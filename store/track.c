@@ -133,6 +133,9 @@ bool cow_tracker_note(struct cow_tracker *t, sector_t start, sector_t end)
 {
 	u64 first, stop, region, last = tracked_chunks(t, start, end, &first);
 
+	/* Most writes are to one chunk, which has been written before. */
+	if (first + 1 == last && test_bit(first, t->bits))
+		return true;
 	while ((first = find_next_zero_bit(t->bits, last, first)) < last) {
 		region = first >> t->layout.region_shift;
 		stop = min(last, (region + 1) << t->layout.region_shift);
