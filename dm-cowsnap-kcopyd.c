@@ -37,7 +37,9 @@
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
- * nothing has to seek they wait for half of those that were being read. A rotational disk
+ * nothing has to seek they wait for half of those that were being read, some 10 ms at most; copies
+ * that are complete once they are in memory, and gain nothing but fewer turns of the worker, wait
+ * only while the processor has other work. A rotational disk
  * that has to seek to the store and back waits until few are left, also of those written before
  * and of the bios that waited for these: each of them is likely to be followed by another small
  * copy. So the writers take turns together, and a disk that serves what is nearest leaves none of
@@ -55,6 +57,7 @@
 #include <linux/math64.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
 
@@ -91,6 +94,7 @@
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
+#define GATHER_MOST_QUICK	(HZ / 100 + 1)
 /* How soon a writer whose bio has ended is expected to send the next one; in jiffies. */
 #define COMES_BACK		2
 
@@ -145,6 +149,7 @@ struct cow_engine {
 	unsigned int nr_expected;	/* as many writers are likely to come back, */
 	unsigned long expected_until;	/* until these jiffies */
 	unsigned long gather_until;	/* jiffies, for those that have been read */
+	bool enough;			/* or they wait no longer */
 	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
 	long nr_pages;			/* all there are, in use or not */
@@ -369,7 +374,8 @@ static bool are_gathered(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->queue_lock);
 	if (!e->rotational)
-		return e->nr_read >= e->nr_reading * GATHER_FACTOR_QUICK;
+		return e->nr_read >= e->nr_reading * GATHER_FACTOR_QUICK || e->enough ||
+		       (e->nr_read && !time_before(jiffies, e->gather_until));
 	if (READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
@@ -382,15 +388,20 @@ static bool are_gathered(struct cow_engine *e)
 /* A patient job has been read. */
 static void gather(struct cow_engine *e, struct cow_job *job)
 {
+	unsigned long most = e->rotational ? GATHER_MOST : GATHER_MOST_QUICK;
+
 	lockdep_assert_held(&e->queue_lock);
 	list_add_tail(&job->node, &e->patient);
 	e->nr_reading--;
-	if (e->rotational && !e->nr_read) {
-		e->gather_until = jiffies + GATHER_MOST;
-		/* If it is queued already it will look again in time. */
-		kthread_queue_delayed_work(e->worker, &e->gathered, GATHER_MOST);
-	}
+	if (!e->nr_read)
+		e->gather_until = jiffies + most;
 	e->nr_read++;
+	/* What waits for nothing but company need not do so while the processor is idle. */
+	if (job->eager && is_idle_task(current))
+		e->enough = true;
+	/* If it is queued already it will look again in time. */
+	if (e->rotational ? e->nr_read == 1 : !are_gathered(e))
+		kthread_queue_delayed_work(e->worker, &e->gathered, most);
 }
 
 /* @job was to be read by a task that would have had to wait: it is the first in the queue now. */
@@ -943,11 +954,14 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 	if (job) {
 		list_del(&job->node);
 		e->nr_read -= job->patient;
+		e->enough &= e->nr_read > 0;
 		/* One that is read once more has been counted before. */
 		if (e->rotational && job->patient && !job->going) {
 			job->going = true;
 			e->nr_going++;
 		}
+		/* It may be resumed later, without having been read again. */
+		job->patient = false;
 	}
 	spin_unlock_irq(&e->queue_lock);
 	return job;

@@ -122,11 +122,13 @@ static void pending_set_job(struct cow_pending *leader, struct block_device *bde
 	leader->job.pad_sectors = pad_sectors;
 	leader->job.urgent = false;
 	/*
-	 * A copy that stays in memory for now is better published at once, and none waits for one
-	 * that is read from the store.
+	 * A copy that stays in memory for now gains no seek by waiting: it is published at once,
+	 * or with those that are read while the processor is busy. None waits for one that is
+	 * read from the store.
 	 */
-	leader->job.patient = leader->store->meta && nr_sectors <= PATIENT_SECTORS &&
-			      bdev != leader->store->bdev;
+	leader->job.eager = !leader->store->meta;
+	leader->job.patient = nr_sectors <= PATIENT_SECTORS && bdev != leader->store->bdev &&
+			      (leader->store->meta || !leader->store->origin->rotational);
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
 }
 

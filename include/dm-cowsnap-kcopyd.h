@@ -59,7 +59,8 @@ struct cow_job {
 	bool queued;			/* waits for pages; engine->queue_lock */
 	bool here;			/* read by the task that asked: cow_engine_read_here() */
 	bool refused;			/* that task would have had to wait: the worker reads it */
-	bool patient;			/* may wait for others to be written with */
+	bool patient;			/* may wait for others to be written with, */
+	bool eager;			/* but only while the processor has other work */
 	bool going;			/* gathered, and counted: see cow_engine_going() */
 	bool keep_pages;		/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
@@ -107,8 +108,8 @@ int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
 int cow_engine_buffer(struct cow_engine *engine, long sectors);
 
 /*
- * Go on with jobs that were kept, none of them patient: ->ready is called again. @jobs, a list by
- * their nodes, is empty afterwards. Any context.
+ * Go on with jobs that were kept: ->ready is called again. @jobs, a list by their nodes, is empty
+ * afterwards. Any context.
  */
 void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs);
 

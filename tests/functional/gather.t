@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Copies that wait for each other, to be written together, do not wait for reads of another
-# device that is slow. For writes of home that do not end they wait no longer than half a second.
+# device that is slow. For writes of home that do not end they wait no longer than half a second,
+# for reads of home where nothing has to seek some 10 ms.
 
 . "$(dirname "$0")/common.sh"
 
 need_target delay
 MIB=1048576
 exact_copies
-plan 9
+plan 15
 
 reads_are_delayed()
 {
@@ -53,6 +54,32 @@ is "$(cat "$TEST_TMP"/read.* | tr -d A | wc -c)" 0 "the slow reads give the old 
 dmremove s
 dmremove o
 dmremove cow
+
+# Reads of a part of home take their time: more of them than of others.
+for mode in P N; do
+	fill_letter "$base" A
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
+	echo 0 >"$(sysfs "$base")/queue/rotational"
+	dmcreate home "$(linear_table "$base")"
+	origin_up o /dev/mapper/home
+	snap_up s /dev/mapper/home "$store" "$mode" 8
+	# The first copy may need a table block, which is read or made.
+	put_letter /dev/mapper/o B 0 4096
+	swap_table home "$(partly_table "$base" 8192 2048 delay "$base" 8192 120000 "$base" 8192 0)"
+	writers=()
+	for at in 0 65536 131072 262144; do
+		put_letter /dev/mapper/o C $((4 * MIB + at)) 4096 &
+		writers+=("$!")
+	done
+	ok "$mode: reads of home take their time" wait_for 60 reads_are_delayed home 4
+	put_letter /dev/mapper/o D $MIB 4096 &
+	ok "$mode: a copy that has been read does not wait for them" wait_for 60 has_ended $!
+	swap_table home "$(linear_table "$base")"
+	ok "$mode: the slow reads of home end" all_end_well "${writers[@]}"
+	dmremove s
+	dmremove o
+	dmremove home
+done
 
 # A disk that rotates, where copies wait for the writes before them to have gone home.
 echo 1 >"$(sysfs "$base")/queue/rotational"
