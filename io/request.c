@@ -314,6 +314,16 @@ void cow_copy_ahead(struct cow_origin *o, struct bio *bio)
 	spin_unlock(&o->state_lock);
 }
 
+/* Has a write needed a copy? See origin_write_is_free(). */
+static void note_first(struct cow_origin *o, bool first)
+{
+	unsigned int nr = first ? min(o->nr_firsts + 1, COW_FIRSTS) : 0;
+
+	lockdep_assert_held(&o->state_lock);
+	if (nr != o->nr_firsts)
+		WRITE_ONCE(o->nr_firsts, nr);
+}
+
 enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 				      bool needs_copy)
 {
@@ -347,6 +357,8 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	} else if (rq.no_room) {
 		verdict = COW_NO_ROOM;
 	}
+	if (rq.nr || verdict == COW_GO_HOME)
+		note_first(o, rq.nr);
 	request_submit(&rq, o);
 	spin_unlock(&o->state_lock);
 	/* @cb may have been ended by now. */

@@ -116,7 +116,7 @@ static void remember_preserved(struct cow_origin *o, const struct bio *bio)
 
 /*
  * The fast path: no lock, no allocation, the bio is not cut. If false, *@preserved says
- * whether only pendings near by are in the way. The gate is held.
+ * whether only pendings near by are in the way, or that is unknown. The gate is held.
  */
 static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *preserved)
 {
@@ -130,6 +130,15 @@ static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *pr
 		rcu_read_unlock();
 		return true;
 	}
+	/*
+	 * Most likely not: then the map is asked once, under the lock, not twice. A wrong guess
+	 * may take a rewriter for the beginning of a stream, which would cost a disk seeks.
+	 */
+	if (READ_ONCE(o->nr_firsts) == COW_FIRSTS && !o->rotational) {
+		rcu_read_unlock();
+		*preserved = false;
+		return false;
+	}
 	nr = preserved_run(o, start, end - start, preserved);
 	*preserved = *preserved && nr == end - start;
 	/* Pairs with smp_wmb() in pending_map(). */
@@ -138,6 +147,8 @@ static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *pr
 	if (is_free)
 		remember_preserved(o, bio);
 	rcu_read_unlock();
+	if (*preserved && READ_ONCE(o->nr_firsts))
+		WRITE_ONCE(o->nr_firsts, 0);
 	if (is_free) {
 		cow_around_used(o, start, end);
 		if (cow_ahead_due(o, start, end))

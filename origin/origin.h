@@ -30,6 +30,9 @@ struct cow_merge;
 
 #define COW_REGIONS		128U
 
+/* After so many first writes in a row the next write is taken for one. */
+#define COW_FIRSTS		16U
+
 /*
  * What every write looks at stands first, and is seldom written. What first writes and
  * completions write has cache lines of its own.
@@ -83,6 +86,11 @@ struct cow_origin {
 	 * copy/publish.c.
 	 */
 	atomic_t publishing[COW_REGIONS] ____cacheline_aligned_in_smp;
+	/*
+	 * So many writes in a row, COW_FIRSTS at most, needed a copy: a guess that the next one
+	 * does as well. state_lock to raise it; READ_ONCE. Written only when it changes.
+	 */
+	unsigned int nr_firsts;
 
 	/* Guards what completions touch. irqs off. */
 	spinlock_t reads_lock ____cacheline_aligned_in_smp;
