@@ -1005,6 +1005,20 @@ static void write_read(struct cow_engine *e)
 	}
 }
 
+/*
+ * Where writes end inside submit_bio(), as on RAM disks, those of this round end in it, before the
+ * hook commits or publishes what they were for: else all of that would take another round.
+ */
+static void finish_at_once(struct cow_engine *e)
+{
+	if (!READ_ONCE(e->at_once) || e->rotational)
+		return;
+	submit_writes(e);
+	finish_written(e);
+	/* Only what is to be written again has not been looked at, and what the hook will. */
+	e->again = !list_empty_careful(&e->read);
+}
+
 static struct list_head *queue_of(struct cow_engine *e, const struct cow_job *job)
 {
 	return job->speculative ? &e->later : &e->waiting;
@@ -1091,6 +1105,7 @@ static void engine_round(struct cow_engine *e)
 	/* What this has put on lists comes later in the round. */
 	e->again = false;
 	write_read(e);
+	finish_at_once(e);
 	e->hook(e->hook_context);
 	submit_writes(e);
 	read_waiting(e);

@@ -59,7 +59,9 @@ static void meta_kick(struct cow_meta *meta)
 	if (list_empty(&meta->work_node))
 		list_add_tail(&meta->work_node, &o->meta_work);
 	spin_unlock_irqrestore(&o->reads_lock, flags);
-	cow_engine_kick(o->engine);
+	/* The worker itself, whose commit has ended while it was started, looks again anyway. */
+	if (!cow_engine_is_current(o->engine) || !meta->going_on)
+		cow_engine_kick(o->engine);
 }
 
 struct cow_meta *cow_meta_pop(struct cow_origin *o)
@@ -361,7 +363,9 @@ void cow_meta_go_on(struct cow_meta *meta)
 	/* Not kicked, since the next one is started here. An acquirer before it will kick. */
 	if (commit_is_under_way(meta))
 		meta_become_idle(meta);
+	meta->going_on = true;
 	commit_start(meta);
+	meta->going_on = false;
 }
 
 /* -------------------------------------------------------------------- its members */

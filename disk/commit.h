@@ -57,7 +57,10 @@ void cow_meta_note(struct cow_meta *meta);
 bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 		      struct list_head *retry);
 
-/* Begin the next commit, if there is something to commit. Engine's worker. */
+/*
+ * Begin the next commit, if there is something to commit. It may be over when this returns: the
+ * caller looks at origin->meta_work again. Engine's worker.
+ */
 void cow_meta_go_on(struct cow_meta *meta);
 
 #endif
