@@ -161,7 +161,10 @@ void cow_engine_kick(struct cow_engine *engine);
  */
 void cow_engine_step(struct cow_engine *engine);
 
-/* The same as cow_engine_kick() after @delay jiffies from now; a delay before that no longer counts. Any context. */
+/*
+ * The same as cow_engine_kick() after @delay jiffies from now; a delay before that no longer
+ * counts. Any context.
+ */
 void cow_engine_kick_later(struct cow_engine *engine, unsigned long delay);
 
 /* Is the caller the worker? Any context; in an interrupt on top of it the answer is no. */
