@@ -8,15 +8,27 @@
 
 need_target delay
 exact_copies
-plan 6
+plan 7
 
-base=$(mkloop 8M)
-store=$(mkloop 16M)
+# Both superblocks name the last commit: nothing of the store's own is to be written any more.
+noted()
+{
+	local at
+
+	for at in 104 616; do
+		[[ $(od -An -v -t u8 -N 8 -j "$at" "$(loop_file "$store")" | tr -d ' ') == "$(key_of s commits)" ]] ||
+			return
+	done
+}
+
+base=$(mkloop 8M --sector 512)
+store=$(mkloop 16M --sector 512)
 fill_letter "$base" A
 dmcreate cow "$(linear_table "$store")"
 origin_up o "$base"
 snap_up s "$base" /dev/mapper/cow P 8
 put_letter /dev/mapper/o B 0 4096
+ok "a first commit is noted" wait_for 60 noted
 
 # One commit writes the block, which the copy for another write changes meanwhile.
 swap_table cow "$(delay_table "$store" 0 120000)"
