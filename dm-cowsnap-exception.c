@@ -528,10 +528,43 @@ static void leaf_put(struct cow_leaf *leaf, const struct cow_entry *entry)
 	leaf->nr++;
 }
 
+/* What was added to @leaf, in order, at the same places of @fresh. There are only some. */
+static void sort_added(struct cow_leaf *fresh, const struct cow_leaf *leaf)
+{
+	u32 i, at;
+
+	for (i = leaf->nr; i < leaf_entries(leaf); i++) {
+		u32 start = entry_start(&leaf->entry[i]);
+
+		for (at = i; at > leaf->nr && entry_start(&fresh->entry[at - 1]) > start; at--)
+			fresh->entry[at] = fresh->entry[at - 1];
+		fresh->entry[at] = leaf->entry[i];
+	}
+}
+
+/*
+ * Merge the sorted entries of @leaf with those that sort_added() has put behind their places in
+ * @fresh. What is written never gets ahead of what is still to be read there.
+ */
+static void merge_added(struct cow_leaf *fresh, const struct cow_leaf *leaf)
+{
+	u32 to = 0, sorted = 0, added = leaf->nr, end = leaf_entries(leaf);
+
+	while (added < end) {
+		if (sorted < leaf->nr && entry_start(&leaf->entry[sorted]) <
+					 entry_start(&fresh->entry[added]))
+			fresh->entry[to++] = leaf->entry[sorted++];
+		else
+			fresh->entry[to++] = fresh->entry[added++];
+	}
+	memcpy(&fresh->entry[to], &leaf->entry[sorted],
+	       (leaf->nr - sorted) * sizeof(*leaf->entry));
+}
+
 /* The entries of @leaf in order, with room for @spare more. NULL: no memory. */
 static struct cow_leaf *leaf_in_order(const struct cow_leaf *leaf, u32 spare)
 {
-	u32 i, nr = leaf_entries(leaf);
+	u32 nr = leaf_entries(leaf);
 	u32 room = max_t(u32, nr, min_t(u32, nr + spare, LEAF_MAX_ENTRIES));
 	struct cow_leaf *fresh = leaf_alloc_room(nr, room);
 
@@ -539,10 +572,8 @@ static struct cow_leaf *leaf_in_order(const struct cow_leaf *leaf, u32 spare)
 		return NULL;
 	fresh->first = leaf->first;
 	fresh->last = leaf->last;
-	fresh->nr = leaf->nr;
-	memcpy(fresh->entry, leaf->entry, leaf->nr * sizeof(*leaf->entry));
-	for (i = leaf->nr; i < nr; i++)
-		leaf_put(fresh, &leaf->entry[i]);
+	sort_added(fresh, leaf);
+	merge_added(fresh, leaf);
 	return fresh;
 }
 
