@@ -37,7 +37,7 @@
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
- * nothing has to seek they wait for half of those that were being read, some 10 ms at most; copies
+ * nothing has to seek they wait for half of those that were being read, some 50 ms at most; copies
  * that are complete once they are in memory, and gain nothing but fewer turns of the worker, wait
  * only while the processor has other work. A rotational disk
  * that has to seek to the store and back waits until few are left, also of those written before
@@ -94,7 +94,7 @@
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
-#define GATHER_MOST_QUICK	(HZ / 100 + 1)
+#define GATHER_MOST_QUICK	(HZ / 20 + 1)
 /* How soon a writer whose bio has ended is expected to send the next one; in jiffies. */
 #define COMES_BACK		2
 

@@ -3,7 +3,7 @@
 #
 # Copies that wait for each other, to be written together, do not wait for reads of another
 # device that is slow. For writes of home that do not end they wait no longer than half a second,
-# for reads of home where nothing has to seek some 10 ms.
+# for reads of home where nothing has to seek some 50 ms.
 
 . "$(dirname "$0")/common.sh"
 
