@@ -112,18 +112,42 @@ static bool segment_is_last(const struct cow_space *space, const struct cowsnap_
 	       (space->geometry && seg->first_block + seg->blocks >= space->blocks);
 }
 
+/* Most often there is more where the last one was. */
+static u32 near_alloc(struct cow_space *space, u32 nr, u64 *place)
+{
+	const struct cow_near *near = &space->near;
+
+	if (!near->bits || near->segment != space->cursor_segment ||
+	    near->blocks != space->blocks || near->bits->used >= near->ready)
+		return 0;
+	return segment_alloc(space, &near->seg, near->bits, near->ready, nr, place);
+}
+
+static void note_near(struct cow_space *space, const struct cowsnap_segment *seg,
+		      struct cow_bits *bits, u32 ready)
+{
+	space->near = (struct cow_near){
+		.segment = space->cursor_segment, .seg = *seg, .bits = bits, .ready = ready,
+		.blocks = space->blocks,
+	};
+}
+
 u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place)
 {
 	struct cowsnap_segment seg;
 	bool wrapped = false;
+	u32 got;
 
 	lockdep_assert_held(space->state_lock);
 	if (space->used >= cow_space_ready(space))
 		return 0;
+	got = near_alloc(space, nr, place);
+	if (got)
+		return got;
 	/* Twice round at most: once from the cursor, once from the start. */
 	for (;;) {
 		struct cow_bits *bits;
-		u32 ready, got;
+		u32 ready;
 
 		space_segment(space, space->cursor_segment, &seg);
 		ready = segment_ready(space, &seg);
@@ -134,8 +158,10 @@ u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place)
 				return 0;
 			got = bits->used < ready ?
 			      segment_alloc(space, &seg, bits, ready, nr, place) : 0;
-			if (got)
+			if (got) {
+				note_near(space, &seg, bits, ready);
 				return got;
+			}
 		}
 		space->cursor_slot = 0;
 		space->cursor_segment++;
@@ -238,6 +264,7 @@ static void space_measure(struct cow_space *space)
 void cow_space_resize(struct cow_space *space, u64 nr_chunks)
 {
 	space->nr_chunks = nr_chunks;
+	space->near.bits = NULL;
 	space_measure(space);
 }
 

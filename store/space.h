@@ -7,6 +7,17 @@
 
 #include "dm-cowsnap.h"
 
+struct cow_bits;
+
+/* Where room was found last: a segment, as it was when @blocks table blocks were ready. */
+struct cow_near {
+	u64 segment;			/* its number */
+	struct cowsnap_segment seg;
+	struct cow_bits *bits;		/* NULL: nowhere yet */
+	u32 ready;			/* slots of it that can be used */
+	u32 blocks;
+};
+
 struct cow_space {
 	spinlock_t *state_lock;		/* the origin's */
 	struct xarray segments;		/* number -> bitmap of chunks in use */
@@ -21,6 +32,7 @@ struct cow_space {
 	u32 max_blocks;			/* of all tables on the device */
 	u64 cursor_segment;		/* where to look next */
 	u32 cursor_slot;
+	struct cow_near near;
 };
 
 /* @state_lock guards all of it from then on. */
