@@ -693,6 +693,17 @@ static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
 	return bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &e->bios);
 }
 
+static bool job_add_page(struct bio *bio, struct page *page, unsigned int bytes,
+			 unsigned int offset)
+{
+	/* The embedded one has room for one, which is all. */
+	if (may_share(bio)) {
+		__bio_add_page(bio, page, bytes, offset);
+		return true;
+	}
+	return bio_add_page(bio, page, bytes, offset);
+}
+
 /* Read part of a job now, or write part of it by the end of this round. */
 static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 		       unsigned int nr_sectors, struct block_device *bdev,
@@ -713,9 +724,8 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 			unsigned int part = min_t(unsigned int, nr_sectors,
 						  PAGE_SECTORS - within);
 
-			if (bio_add_page(bio, job_page(job, offset / PAGE_SECTORS),
-					 part << SECTOR_SHIFT,
-					 within << SECTOR_SHIFT) == 0)
+			if (!job_add_page(bio, job_page(job, offset / PAGE_SECTORS),
+					  part << SECTOR_SHIFT, within << SECTOR_SHIFT))
 				break;
 			offset += part;
 			sector += part;
