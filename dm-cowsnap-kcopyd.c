@@ -21,10 +21,12 @@
  * plug that the devices below wait for, and may be limited by its cgroup.
  *
  * Only the first read may be sent by such a task, where it takes no more than that: it is one
- * page, no other copy is in front of it, the task has no plug in which it would be held back, and
- * the read has REQ_NOWAIT, so that the task never sleeps for it. It counts as the worker's for
- * cgroups. A device that would have it wait, or knows no REQ_NOWAIT, refuses it, and the worker
- * reads. So a copy waits for no task, and the worker is woken once for each, not twice.
+ * page, no other copy is in front of it, and the read has REQ_NOWAIT, so that the task never
+ * sleeps for it. It counts as the worker's for cgroups. A device that would have it wait, or knows
+ * no REQ_NOWAIT, refuses it, and the worker reads. The read goes into the plug of the task, which
+ * ends with its write, or when it sleeps; if the plug has anything in it already, the task sends
+ * many, and the worker reads. So no more than one copy is held back with a task that is taken off
+ * its processor, and the worker is woken once for each, not twice.
  *
  * Order. There are two queues: one for copies that bios wait for, and one for speculative
  * copies, which run only when the first is empty and leave half of the pages to it. A bio
@@ -1174,13 +1176,20 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 }
 
 /*
- * Does the task send the read at once, and for nothing but its own memory? In a plug it might be
- * held back until the task runs again.
+ * Each write to a block device has a plug of its own, unless it is one of a batch: then what the
+ * plug has comes before this, and more is to come. Callbacks are md's, whose devices may wait for
+ * them.
  */
+static bool plug_is_empty(const struct blk_plug *plug)
+{
+	return !plug || (!plug->rq_count && list_empty(&plug->cb_list));
+}
+
+/* Does the task send the read soon, and with no memory but what all have? */
 static bool task_may_read(const struct cow_job *job)
 {
-	return in_task() && !current->plug && !(current->flags & PF_MEMALLOC) && job->bdev &&
-	       job->nr_sectors + job->pad_sectors <= PAGE_SECTORS;
+	return in_task() && plug_is_empty(current->plug) && !(current->flags & PF_MEMALLOC) &&
+	       job->bdev && job->nr_sectors + job->pad_sectors <= PAGE_SECTORS;
 }
 
 /* May @job be read without the worker? It must not overtake others, nor take their pages. */
