@@ -401,8 +401,8 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	/* What waits for nothing but company need not do so while the processor is idle. */
 	if (job->eager && is_idle_task(current))
 		e->enough = true;
-	/* If it is queued already it will look again in time. */
-	if (e->rotational ? e->nr_read == 1 : !are_gathered(e))
+	/* Whether they are gathered is asked again later. If it is queued it will look in time. */
+	if (e->nr_read == 1)
 		kthread_queue_delayed_work(e->worker, &e->gathered, most);
 }
 
