@@ -464,14 +464,17 @@ static void note_at_once(struct cow_engine *e)
 		WRITE_ONCE(e->at_once, at_once);
 }
 
-/* Has the device refused a read because it was not to wait? */
+/*
+ * Has the device refused a read because it was not to wait? Drivers tell that by any error, and
+ * the worker's read, which may wait, finds out what is really bad.
+ */
 static bool is_refused(struct cow_job *job, blk_status_t status)
 {
 	if (!job->here)
 		return false;
 	if (status == BLK_STS_NOTSUPP)
 		WRITE_ONCE(job->engine->always_waits, true);
-	return status == BLK_STS_AGAIN || status == BLK_STS_NOTSUPP;
+	return status != BLK_STS_OK;
 }
 
 static void cow_io_endio(struct bio *bio)
