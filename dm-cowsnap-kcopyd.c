@@ -23,7 +23,8 @@
  * Only the first read may be sent by such a task, where it takes no more than that: it is one
  * page, no other copy is in front of it, and the read has REQ_NOWAIT, so that the task never
  * sleeps for it. It counts as the worker's for cgroups. A device that would have it wait, or knows
- * no REQ_NOWAIT, refuses it, and the worker reads. The read goes into the plug of the task, which
+ * no REQ_NOWAIT, refuses it, and the worker reads; where the origin is on a driver of bios (md, dm)
+ * the worker always does: see knows_nowait(). The read goes into the plug of the task, which
  * ends with its write, or when it sleeps; if the plug has anything in it already, the task sends
  * many, and the worker reads. So no more than one copy is held back with a task that is taken off
  * its processor, and the worker is woken once for each, not twice.
@@ -159,7 +160,7 @@ struct cow_engine {
 	unsigned int nr_base;		/* of nr_wanted, for jobs; READ_ONCE without lock */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
-	bool always_waits;		/* the origin's device knows no REQ_NOWAIT */
+	bool always_waits;		/* no read of the origin is sent in map */
 
 	/* Only the worker looks at these. */
 	bool again;			/* it has to go round once more */
@@ -1447,6 +1448,16 @@ static void engine_init(struct cow_engine *e)
 	INIT_LIST_HEAD(&e->written);
 }
 
+/*
+ * Does @bdev itself say what REQ_NOWAIT means: with tags, or by ending what it gets at once? A
+ * driver of bios passes the flag on to devices that come and go below it, or gets it wrong: md's
+ * raid10 hangs after a read that it refused during a check.
+ */
+static bool knows_nowait(struct block_device *bdev)
+{
+	return queue_is_mq(bdev_get_queue(bdev)) || bdev_synchronous(bdev);
+}
+
 struct cow_engine *cow_engine_create(struct block_device *bdev,
 				     void (*hook)(void *context), void *context)
 {
@@ -1460,6 +1471,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev,
 	e->throttle = 100;
 	e->write_ns = WRITE_NS_AT_FIRST;
 	e->rotational = bdev_rot(bdev);
+	e->always_waits = !knows_nowait(bdev);
 	engine_init(e);
 	r = bioset_init(&e->bios, 16, offsetof(struct cow_io, bio), BIOSET_NEED_BVECS);
 	if (r)

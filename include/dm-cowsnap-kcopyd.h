@@ -139,7 +139,8 @@ unsigned int cow_engine_job_sectors(struct cow_engine *engine);
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);
 
 /*
- * The same from a target's map. True: nothing is in front of the job, and the caller calls
+ * The same from a target's map. True: nothing is in front of the job, the origin's device tells by
+ * itself what would have to wait (blk-mq, brd, pmem), and the caller calls
  * cow_engine_read_here() as soon as it holds no spinlock, which saves a turn of the worker. Until
  * then neither the job nor the engine can go.
  */

@@ -41,6 +41,14 @@ static inline sector_t bdev_nr_sectors(struct block_device *bdev)
 }
 #endif
 
+/* Since 6.3. Before, the same devices could take one page without a bio. */
+#ifndef COWSNAP_HAS_BDEV_SYNCHRONOUS
+static inline bool bdev_synchronous(struct block_device *bdev)
+{
+	return bdev->bd_disk->fops->rw_page;
+}
+#endif
+
 /* Since 6.0. */
 #ifndef COWSNAP_HAS_BDEV_WRITE_CACHE
 static inline bool bdev_write_cache(struct block_device *bdev)
