@@ -317,10 +317,12 @@ void cow_copy_ahead(struct cow_origin *o, struct bio *bio)
 /* Has a write needed a copy? See origin_write_is_free(). */
 static void note_first(struct cow_origin *o, bool first)
 {
-	unsigned int nr = first ? min(o->nr_firsts + 1, COW_FIRSTS) : 0;
+	/* The fast path sets it to 0 without the lock. */
+	unsigned int was = READ_ONCE(o->nr_firsts);
+	unsigned int nr = first ? min(was + 1, COW_FIRSTS) : 0;
 
 	lockdep_assert_held(&o->state_lock);
-	if (nr != o->nr_firsts)
+	if (nr != was)
 		WRITE_ONCE(o->nr_firsts, nr);
 }
 
@@ -357,8 +359,9 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	} else if (rq.no_room) {
 		verdict = COW_NO_ROOM;
 	}
-	if (rq.nr || verdict == COW_GO_HOME)
-		note_first(o, rq.nr);
+	/* Copies ahead and around, rq.nr counts them too, say nothing of this write. */
+	if (rq.last || verdict == COW_GO_HOME)
+		note_first(o, rq.last);
 	request_submit(&rq, o);
 	spin_unlock(&o->state_lock);
 	/* @cb may have been ended by now. */
