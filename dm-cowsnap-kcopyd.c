@@ -1492,9 +1492,14 @@ void cow_engine_destroy(struct cow_engine *e)
 {
 	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
+	/* Its last rounds may start timers, these wake it, and a round may queue the next one. */
+	kthread_flush_worker(e->worker);
 	kthread_cancel_delayed_work_sync(&e->unpause);
 	kthread_cancel_delayed_work_sync(&e->wake_later);
 	kthread_cancel_delayed_work_sync(&e->gathered);
+	do {
+		kthread_flush_work(&e->work);
+	} while (atomic_read(&e->state) != ENGINE_IDLE);
 	kthread_destroy_worker(e->worker);
 	pages_join(&e->free, &e->given);
 	WARN_ON(e->free.nr != e->nr_pages);
