@@ -327,7 +327,7 @@ static void note_first(struct cow_origin *o, bool first)
 }
 
 enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
-				      bool needs_copy)
+				      bool needs_copy, struct cow_job **here)
 {
 	struct cow_request rq = { .fresh = LIST_HEAD_INIT(rq.fresh) };
 	enum cow_preserve verdict = COW_GO_HOME;
@@ -365,8 +365,7 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 	request_submit(&rq, o);
 	spin_unlock(&o->state_lock);
 	/* @cb may have been ended by now. */
-	if (rq.here)
-		cow_engine_read_here(rq.here);
+	*here = rq.here;
 	if (verdict == COW_PARKED)
 		atomic64_inc(&o->parked_writes);
 	return verdict;

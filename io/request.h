@@ -7,6 +7,7 @@
 
 struct bio;
 struct cow_bio;
+struct cow_job;
 struct cow_origin;
 
 /* What becomes of a write. */
@@ -25,10 +26,11 @@ void cow_copy_ahead(struct cow_origin *origin, struct bio *bio);
 
 /*
  * The slow path's decision, under origin->state_lock: start the copies that are missing and
- * park @cb, or let it go home. @needs_copy: some chunk is written for the first time.
+ * park @cb, or let it go home. @needs_copy: some chunk is written for the first time. *@here, if
+ * not NULL, is for the caller to read, without the gate: cow_engine_read_here(); @cb is parked.
  * Context: process; never sleeps.
  */
 enum cow_preserve cow_origin_preserve(struct cow_origin *origin, struct cow_bio *cb,
-				      bool needs_copy);
+				      bool needs_copy, struct cow_job **here);
 
 #endif

@@ -32,6 +32,7 @@
 #include <linux/module.h>
 
 #include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
 #include "io/ahead.h"
 #include "io/around.h"
@@ -183,8 +184,9 @@ static int go_home(struct cow_bio *cb)
 static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 {
 	struct cow_origin *o = cb->origin;
+	struct cow_job *here;
 
-	switch (cow_origin_preserve(o, cb, needs_copy)) {
+	switch (cow_origin_preserve(o, cb, needs_copy, &here)) {
 	case COW_GO_HOME:
 		/* Nothing was missing or on its way, seen under the lock. */
 		rcu_read_lock();
@@ -203,6 +205,9 @@ static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	}
 	percpu_ref_put(&o->gate);
+	/* In map: the table keeps the origin, and the job its store. */
+	if (here)
+		cow_engine_read_here(here);
 	return DM_MAPIO_SUBMITTED;
 }
 
