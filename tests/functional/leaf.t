@@ -28,7 +28,7 @@ base=$(mkloop 8M)
 store=$(mkloop 48M)
 fill "$base" "$TEST_TMP/first"
 origin_up o "$base"
-snap_up s1 "$base" "$store" P 8 id 1
+snap_up s1 "$base" "$store" P 8 id 1 create
 ok "half of the chunks are written" scatter --io_size=4m
 is "$(key_of s1 exceptions)" 1024 "each is an exception"
 ok "the snapshot has the old data" same /dev/mapper/s1 "$TEST_TMP/first"

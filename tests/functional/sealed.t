@@ -39,12 +39,12 @@ put_letter /dev/mapper/o B 131072 4096 &
 second=$!
 ok "the next copy has its slot in the same block" wait_for 60 writes_are_delayed cow 3
 
-# Suspended, dm-delay lets go what it holds, and what comes later waits.
+# Suspended, dm-delay lets go what it holds, and what comes later waits, with the flush.
 dm suspend --noflush --nolockfs cow
-ok "the first of the two writes ends" wait "$first"
 dd if="$store" of="$TEST_TMP/cut" bs=1M iflag=direct status=none
 dmload cow "$(linear_table "$store")"
 dm resume cow
+ok "the first of the two writes ends" wait "$first"
 ok "the other ends as well" wait "$second"
 dmremove s
 dmremove o
