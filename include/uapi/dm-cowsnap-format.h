@@ -59,8 +59,18 @@
  *   164      4  damage_mark                series, ones), then a bit for each chunk,
  *   168      8  invalid_epoch              then a mark for each region
  *   176      1  invalid_state
- *   177     79  reserved
- *   256    256  records 0 to 7
+ *   180      4  log                    Record of the log, one block
+ *   184     24  zone A of the log        0     4  crc of all that follows
+ *   208     24  zone B                   4     4  index in its zone, from 0
+ *   232      8  lost_epoch               8     8  series of the zone
+ *   240     16  reserved                16     8  mark
+ *   256    256  records 0 to 7          24     4  durable: records known durable then
+ *                                       28     2  slots in use
+ * Zone of the log                       30     2  reserved
+ *     0      8  start, a chunk          32    14  slot, as in a table, and so on
+ *     8      8  series
+ *    16      4  chunks, 0: it is not in use
+ *    20      4  durable: records known durable
  *
  * Chunks of the store have 36 bits. So have those of the origin, unless the store has the
  * incompatible feature WIDE, which it gets when its origin has more of them: then 44.
@@ -97,6 +107,30 @@
  * 8 + chunk * (records in a chunk) and on. Epochs are never given out twice. A block of records
  * that is lost costs the snapshots in it: it is written anew, empty, before anything
  * that only they needed is used again, and the next epoch is later than that of any slot.
+ *
+ * Log. With INCOMPAT_LOG the superblock may name two zones: runs of chunks, each behind one table,
+ * in which runs of copied chunks are committed with one write. A record stands in the last block of
+ * a chunk, and the data that it speaks of in the chunks behind that one: slot i is for the i-th of
+ * them. The rest of the record's own chunk means nothing. So data is where a table would say, and
+ * a zone's tables, which are written later, are the checkpoint of its log.
+ *
+ * Each zone has a series of its own, never given out twice, and its records an index that runs
+ * without gaps. Records may be under way in any number, so any of the last ones may be missing. A
+ * record is one if its mark (of the uuid, its own sector and its zone's series) and its crc are
+ * right. What begins with the mark, or nearly so, and has a wrong crc was one: it is damaged.
+ * "durable" is how many of the zone's first records are known durable; the largest number that a
+ * record or the superblock has counts. COPIED slots of later records are in doubt, as fresh ones
+ * are, and each chunk is judged by itself. A record below that number that is not there is damage,
+ * and so is one that may have stood where nothing can be read, or that is damaged. One of the
+ * others that is not there had not ended: nothing that waited for it went home.
+ *
+ * While a zone is named no slot of its chunks is in a table, but for what was written later than
+ * the record: a version of it that became private, or the checkpoint. So where a table has a slot,
+ * the table is right. Slots of dead versions are cleared before the zone is named, and its chunks,
+ * free or not, are used for nothing but its own records while it is.
+ *
+ * Which chunks a lost record described is unknown, as for a lost table block: snapshots up to
+ * lost_epoch answer with an error where their version is not known.
  *
  * Invalid. Until all records in blocks of their own say that their snapshots have become
  * invalid, the superblock says it for them: a snapshot that is live, with an epoch up to
@@ -144,6 +178,8 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #define COWSNAP_INCOMPAT_INVALID 2ULL
 /* Trackers have been made in the store. Stays, since old slots of theirs do. */
 #define COWSNAP_INCOMPAT_TRACK	4ULL
+/* The store has, or had, a log. Stays, since old records do, and no series may come twice. */
+#define COWSNAP_INCOMPAT_LOG	8ULL
 
 /* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
@@ -164,6 +200,10 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 
 /* Largest table, in sectors, unless one chunk is larger. */
 #define COWSNAP_MAX_TABLE_SECTORS 512U
+
+/* Zones of the log that a superblock can name, and the most chunks in one. */
+#define COWSNAP_ZONES		2U
+#define COWSNAP_ZONE_CHUNKS	4096U
 
 /* Bits of a chunk number, and of one of the origin with INCOMPAT_WIDE. */
 #define COWSNAP_CHUNK_BITS	36U
@@ -220,6 +260,14 @@ struct cowsnap_record {
 	__le64 time;		/* of creation, seconds since 1970 */
 };
 
+/* Where records of the log are. */
+struct cowsnap_zone {
+	__le64 start;		/* chunk of the store */
+	__le64 series;		/* stays when the zone is in use no more; 0: it never was */
+	__le32 chunks;		/* 0: it is not in use */
+	__le32 durable;		/* records known durable */
+};
+
 struct cowsnap_super {
 	__u8 magic[COWSNAP_MAGIC_BYTES];
 	__le32 crc;		/* of the 512 bytes with this field zero */
@@ -249,7 +297,11 @@ struct cowsnap_super {
 	__le32 damage_mark;	/* which they were: see cowsnap_damage_mark() */
 	__le64 invalid_epoch;	/* live snapshots up to here are invalid, 0: none */
 	__u8 invalid_state;	/* enum cowsnap_record_state: what they are instead */
-	__u8 reserved[79];
+	__u8 reserved1[3];
+	__le32 log;		/* are copies committed by a log? */
+	struct cowsnap_zone zone[COWSNAP_ZONES];
+	__le64 lost_epoch;	/* snapshots up to here may lack records of the log, 0: none */
+	__u8 reserved[16];
 	struct cowsnap_record record[COWSNAP_SUPER_RECORDS];
 };
 
@@ -271,7 +323,21 @@ struct cowsnap_slot {
 	__u8 chunk_wide;	/* bits 36-43 of the chunk; 0 without INCOMPAT_WIDE */
 } __attribute__((packed));
 
+/* The first bytes of a block; slots follow. */
+struct cowsnap_log_record {
+	__le32 crc;		/* of the rest of the block */
+	__le32 index;
+	__le64 series;
+	__le64 mark;
+	__le32 durable;		/* records of the zone known durable then */
+	__le16 nr;		/* slots, and chunks behind this one */
+	__le16 reserved;
+};
+
 static_assert(sizeof(struct cowsnap_record) == 32, "record");
+static_assert(sizeof(struct cowsnap_zone) == 24, "zone");
+static_assert(sizeof(struct cowsnap_log_record) == 32, "record of the log");
+static_assert(offsetof(struct cowsnap_super, lost_epoch) == 232, "zones of the superblock");
 static_assert(sizeof(struct cowsnap_super) == COWSNAP_SUPER_BYTES, "superblock");
 static_assert(sizeof(struct cowsnap_block_header) == 24, "block header");
 static_assert(sizeof(struct cowsnap_slot) == 14, "slot");
@@ -570,6 +636,127 @@ static inline __u32 cowsnap_segment_room(const struct cowsnap_segment *seg, __u6
 	if (nr_chunks <= seg->data)
 		return 0;
 	return nr_chunks >= seg->end ? seg->slots : nr_chunks - seg->data;
+}
+
+/*
+ * ---------------------------------------------------------------------------
+ * The log: zones, and the records in them
+ * ---------------------------------------------------------------------------
+ */
+
+/* Half open: the first chunk of a zone, and the one behind its last. */
+static inline __u64 cowsnap_zone_start(const struct cowsnap_zone *zone)
+{
+	return __le64_to_cpu(zone->start);
+}
+
+static inline __u64 cowsnap_zone_end(const struct cowsnap_zone *zone)
+{
+	return __le64_to_cpu(zone->start) + __le32_to_cpu(zone->chunks);
+}
+
+static inline int cowsnap_zone_in_use(const struct cowsnap_zone *zone)
+{
+	return !!zone->chunks;
+}
+
+static inline __u64 cowsnap_zone_series(const struct cowsnap_zone *zone)
+{
+	return __le64_to_cpu(zone->series);
+}
+
+static inline __u32 cowsnap_zone_durable(const struct cowsnap_zone *zone)
+{
+	return __le32_to_cpu(zone->durable);
+}
+
+/* Are its chunks data of one segment? The device has @nr_chunks, and @blocks table blocks ready. */
+static inline int cowsnap_zone_fits(const struct cowsnap_geometry *g,
+				    const struct cowsnap_zone *zone, __u64 nr_chunks,
+				    __u32 blocks)
+{
+	__u64 start = cowsnap_zone_start(zone);
+	__u32 chunks = __le32_to_cpu(zone->chunks), block, index;
+	struct cowsnap_segment seg;
+
+	if (!chunks)
+		return 1;
+	if (chunks < 2 || chunks > COWSNAP_ZONE_CHUNKS || !zone->series ||
+	    start >= nr_chunks || chunks > nr_chunks - start ||
+	    cowsnap_zone_durable(zone) > chunks)
+		return 0;
+	cowsnap_get_segment(g, cowsnap_find_segment(g, start), &seg);
+	if (start < seg.data || start + chunks > seg.end)
+		return 0;
+	cowsnap_find_slot(g, &seg, (__u32)(start + chunks - 1 - seg.data), &block, &index);
+	return seg.first_block + block < blocks;
+}
+
+/* Can the zones of a superblock be? They have no chunk, and no series, in common. */
+static inline int cowsnap_zones_fit(const struct cowsnap_geometry *g,
+				    const struct cowsnap_zone *zone, __u64 nr_chunks,
+				    __u32 blocks)
+{
+	if (!cowsnap_zone_fits(g, &zone[0], nr_chunks, blocks) ||
+	    !cowsnap_zone_fits(g, &zone[1], nr_chunks, blocks))
+		return 0;
+	if (!zone[0].chunks || !zone[1].chunks)
+		return 1;
+	return zone[0].series != zone[1].series &&
+	       (cowsnap_zone_end(&zone[0]) <= cowsnap_zone_start(&zone[1]) ||
+		cowsnap_zone_end(&zone[1]) <= cowsnap_zone_start(&zone[0]));
+}
+
+/* The slots that a record has room for. */
+static inline __u32 cowsnap_log_slots(const struct cowsnap_geometry *g)
+{
+	return (g->block_bytes - (__u32)sizeof(struct cowsnap_log_record)) /
+	       (__u32)sizeof(struct cowsnap_slot);
+}
+
+/* Where the record in front of chunk @chunk + 1 stands. */
+static inline __u64 cowsnap_log_sector(const struct cowsnap_geometry *g, __u64 chunk)
+{
+	return ((chunk + 1) << g->chunk_shift) - g->block_bytes / 512;
+}
+
+static inline __u64 cowsnap_log_mark(const __u8 *uuid, __u64 sector, __u64 series)
+{
+	__le64 le = __cpu_to_le64(series);
+	__u32 low = crc32c(cowsnap_seed(uuid, sector), &le, sizeof(le));
+
+	return low | (__u64)crc32c(~low, &le, sizeof(le)) << 32;
+}
+
+/* So many bits of a mark may be wrong where a record was: by chance once in 2^31 times. */
+#define COWSNAP_MARK_BITS	8U
+
+static inline int cowsnap_log_mark_is_near(__u64 mark, __u64 other)
+{
+	__u64 wrong = mark ^ other;
+	__u32 bits;
+
+	for (bits = 0; wrong; bits++)
+		wrong &= wrong - 1;
+	return bits <= COWSNAP_MARK_BITS;
+}
+
+/* What the record in the block @data, at @sector, has in its field crc. */
+static inline __u32 cowsnap_log_crc(const __u8 *uuid, __u64 sector, const void *data,
+				    __u32 block_bytes)
+{
+	return crc32c(cowsnap_seed(uuid, sector), (const __u8 *)data + sizeof(__le32),
+		      block_bytes - (__u32)sizeof(__le32));
+}
+
+/* Do the numbers of a record with a right crc make sense, @left chunks before its zone's end? */
+static inline int cowsnap_log_makes_sense(const struct cowsnap_geometry *g,
+					  const struct cowsnap_log_record *record, __u32 left)
+{
+	__u32 nr = __le16_to_cpu(record->nr), index = __le32_to_cpu(record->index);
+
+	return nr && nr <= cowsnap_log_slots(g) && nr < left && index < COWSNAP_ZONE_CHUNKS &&
+	       __le32_to_cpu(record->durable) <= index;
 }
 
 /*
