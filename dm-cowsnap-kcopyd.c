@@ -754,6 +754,42 @@ void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
 		   status);
 }
 
+/* -------------------------------------------------------- bios of the owner's */
+
+void cow_job_hold(struct cow_job *job)
+{
+	if (job->engine->rotational)
+		job->begun = ktime_get();
+	atomic_inc(&job->ios);
+}
+
+unsigned int cow_job_vecs(unsigned int offset, unsigned int nr_sectors)
+{
+	return sectors_to_pages(offset % PAGE_SECTORS + nr_sectors);
+}
+
+void cow_job_add_to_bio(struct cow_job *job, unsigned int offset, unsigned int nr_sectors,
+			struct bio *bio)
+{
+	unsigned int part;
+
+	job->engine->stats.written_sectors += nr_sectors;
+	for (; nr_sectors; nr_sectors -= part, offset += part) {
+		unsigned int within = offset % PAGE_SECTORS;
+
+		part = min_t(unsigned int, nr_sectors, PAGE_SECTORS - within);
+		__bio_add_page(bio, job_page(job, offset / PAGE_SECTORS), part << SECTOR_SHIFT,
+			       within << SECTOR_SHIFT);
+	}
+}
+
+void cow_job_let_go(struct cow_job *job)
+{
+	job_io_ended(job);
+}
+
+/* ---------------------------------------------------------- the data of a job */
+
 /* The data at @offset_sectors, up to the end of its page; *@part is how much that is. */
 static void *job_data(struct cow_job *job, unsigned int offset_sectors,
 		      unsigned int nr_sectors, unsigned int *part)

@@ -197,6 +197,23 @@ void cow_job_write(struct cow_job *job, unsigned int offset_sectors,
 		   unsigned int nr_sectors, struct block_device *bdev,
 		   sector_t sector, blk_opf_t flags, blk_status_t *status);
 
+/*
+ * Only from ->ready. Its owner writes a part of the job with a bio of its own: the job is not done,
+ * and keeps its pages, until cow_job_let_go() has been called as often as this.
+ */
+void cow_job_hold(struct cow_job *job);
+
+/*
+ * Append pages of a job that is held to @bio, which has room for them: as many as
+ * cow_job_vecs() says. Engine's worker.
+ */
+void cow_job_add_to_bio(struct cow_job *job, unsigned int offset_sectors,
+			unsigned int nr_sectors, struct bio *bio);
+unsigned int cow_job_vecs(unsigned int offset_sectors, unsigned int nr_sectors);
+
+/* The owner's bio has ended. The job may be done at once. Any context. */
+void cow_job_let_go(struct cow_job *job);
+
 /* Only from ->ready. crc32c of part of the job, on top of @seed. */
 u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
 		unsigned int nr_sectors, u32 seed);
