@@ -7,7 +7,9 @@
  * transient store has segments without tables.
  *
  * Room is given out from a cursor that goes round: a new store fills from its start, in
- * order; room that deleted snapshots left is found when the cursor comes by.
+ * order; room that deleted snapshots left is found when the cursor comes by. Zones of the log
+ * have their chunks set aside: what loses its version there does not come back before the zone
+ * is left.
  *
  * All of this is under origin->state_lock, except while the store is loaded.
  */
@@ -174,11 +176,11 @@ u32 cow_space_alloc(struct cow_space *space, u32 nr, u64 *place)
 	}
 }
 
-void cow_space_free(struct cow_space *space, u64 place, u32 nr)
+/* Those that are in no zone. */
+static void free_run(struct cow_space *space, u64 place, u32 nr)
 {
 	struct cowsnap_segment seg;
 
-	lockdep_assert_held(space->state_lock);
 	while (nr) {
 		u64 index = space_find(space, place);
 		struct cow_bits *bits = xa_load(&space->segments, index);
@@ -198,6 +200,139 @@ void cow_space_free(struct cow_space *space, u64 place, u32 nr)
 		place += part;
 		nr -= part;
 	}
+}
+
+/* -------------------------------------------------------------- what is set aside */
+
+/* The first chunks of the run that are all in one @aside, or in none (NULL). */
+static u32 aside_part(const struct cow_space *space, u64 place, u32 nr, struct cow_aside **out)
+{
+	struct cow_aside *aside;
+
+	*out = NULL;
+	list_for_each_entry(aside, &space->asides, node) {
+		if (place < aside->start) {
+			nr = min_t(u64, nr, aside->start - place);
+		} else if (place < aside->start + aside->nr) {
+			*out = aside;
+			return min_t(u64, nr, aside->start + aside->nr - place);
+		}
+	}
+	return nr;
+}
+
+static void free_aside(struct cow_space *space, struct cow_aside *aside, u64 place, u32 nr)
+{
+	bitmap_clear(aside->used, place - aside->start, nr);
+	aside->nr_free += nr;
+	space->nr_aside += nr;
+}
+
+void cow_space_free(struct cow_space *space, u64 place, u32 nr)
+{
+	struct cow_aside *aside;
+	u32 part;
+
+	lockdep_assert_held(space->state_lock);
+	for (; nr; nr -= part, place += part) {
+		part = aside_part(space, place, nr, &aside);
+		if (aside)
+			free_aside(space, aside, place, part);
+		else
+			free_run(space, place, part);
+	}
+}
+
+u32 cow_space_longest(struct cow_space *space, u64 index, u32 most, u64 *place)
+{
+	struct cow_bits *bits = xa_load(&space->segments, index);
+	struct cowsnap_segment seg;
+	u32 from, to, ready, longest = 0;
+
+	lockdep_assert_held(space->state_lock);
+	space_segment(space, index, &seg);
+	ready = segment_ready(space, &seg);
+	if (!bits) {
+		*place = seg.data;
+		return min(ready, most);
+	}
+	for (from = 0; longest < most; from = to) {
+		from = find_next_zero_bit(bits->bit, ready, from);
+		if (from >= ready)
+			break;
+		to = find_next_bit(bits->bit, min_t(u64, ready, (u64)from + most), from);
+		if (to - from <= longest)
+			continue;
+		longest = to - from;
+		*place = seg.data + from;
+	}
+	return longest;
+}
+
+bool cow_space_is_last(const struct cow_space *space, u64 index)
+{
+	struct cowsnap_segment seg;
+
+	lockdep_assert_held(space->state_lock);
+	space_segment(space, index, &seg);
+	return segment_is_last(space, &seg);
+}
+
+bool cow_space_set_aside(struct cow_space *space, struct cow_aside *aside, u64 place, u32 nr)
+{
+	u64 index = space_find(space, place);
+	struct cowsnap_segment seg;
+	struct cow_bits *bits;
+
+	lockdep_assert_held(space->state_lock);
+	space_segment(space, index, &seg);
+	bits = segment_bits(space, index, seg.slots, GFP_NOWAIT | __GFP_MEMALLOC | __GFP_NOWARN);
+	if (!bits)
+		return false;
+	bitmap_set(bits->bit, place - seg.data, nr);
+	bits->used += nr;
+	space->used += nr;
+	space->nr_aside += nr;
+	space_touch(space, place);
+	aside->start = place;
+	aside->nr = nr;
+	aside->nr_free = nr;
+	bitmap_zero(aside->used, COWSNAP_ZONE_CHUNKS);
+	list_add(&aside->node, &space->asides);
+	return true;
+}
+
+void cow_space_use_aside(struct cow_space *space, struct cow_aside *aside, u64 place, u32 nr)
+{
+	lockdep_assert_held(space->state_lock);
+	bitmap_set(aside->used, place - aside->start, nr);
+	aside->nr_free -= nr;
+	space->nr_aside -= nr;
+}
+
+void cow_space_end_aside(struct cow_space *space, struct cow_aside *aside)
+{
+	u32 from, to;
+
+	lockdep_assert_held(space->state_lock);
+	list_del(&aside->node);
+	space->nr_aside -= aside->nr_free;
+	for (to = 0; (from = find_next_zero_bit(aside->used, aside->nr, to)) < aside->nr; ) {
+		to = find_next_bit(aside->used, aside->nr, from);
+		free_run(space, aside->start + from, to - from);
+	}
+}
+
+/* ----------------------------------------------------------------- while loading */
+
+bool cow_space_is_taken(const struct cow_space *space, u64 place)
+{
+	u64 index = space_find(space, place);
+	struct cow_bits *bits = xa_load((struct xarray *)&space->segments, index);
+	struct cowsnap_segment seg;
+
+	space_segment(space, index, &seg);
+	return bits && test_bit(place - seg.data, bits->bit);
 }
 
 /* Those of one segment. */
@@ -286,6 +421,7 @@ void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geom
 	memset(space, 0, sizeof(*space));
 	space->state_lock = state_lock;
 	xa_init(&space->segments);
+	INIT_LIST_HEAD(&space->asides);
 	space->geometry = geometry;
 	cow_space_resize(space, nr_chunks);
 	space_touch(space, 0);
