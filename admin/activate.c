@@ -227,6 +227,9 @@ static void store_hook(struct cow_store *store)
 	spin_unlock(&o->state_lock);
 	if (store->options.throttle < 100)
 		cow_engine_set_throttle(o->engine, store->options.throttle);
+	/* The log gets its first zones. */
+	if (store->meta)
+		queue_delayed_work(o->wq, &store->zone_work, 0);
 }
 
 /*

@@ -87,7 +87,7 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 /* Where chunks are missing, newer data would stay in the origin. */
 static bool lacks_chunks(const struct cow_snap *snap)
 {
-	if (snap->epoch > snap->store->damage_epoch)
+	if (snap->epoch > cow_store_damage(snap->store))
 		return false;
 	DMERR("store %pg: it has damaged tables, snapshot %u cannot be merged: run cowsnap repair",
 	      snap->store->bdev, snap->id);

@@ -25,8 +25,10 @@
 #include "admin/store.h"
 #include "admin/track.h"
 #include "copy/undo.h"
+#include "disk/checkpoint.h"
 #include "disk/commit.h"
 #include "disk/load.h"
+#include "disk/log.h"
 #include "disk/meta.h"
 #include "disk/prepare.h"
 #include "disk/probe.h"
@@ -124,6 +126,7 @@ static void init_work(struct cow_store *store)
 	INIT_WORK(&store->extend_work, cow_super_extend_work);
 	INIT_WORK(&store->mark_work, cow_super_mark_work);
 	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
+	INIT_DELAYED_WORK(&store->zone_work, cow_zone_work);
 	INIT_WORK(&store->check_work, cow_verify_work);
 	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
 	INIT_WORK(&store->track_work, cow_track_work);
@@ -165,6 +168,8 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	store->opened_before_origin = !bdev_nr_sectors(origin->bdev);
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
+	else
+		store->options.log = cow_log_default(bdev);
 	init_waitqueue_head(&store->idle);
 	init_work(store);
 	cow_map_init(&store->map);
@@ -419,7 +424,7 @@ static void store_unhook(struct cow_store *store)
 	kvfree(live);
 }
 
-/* A persistent store notes its last commit before it is closed. */
+/* A persistent store leaves the zones of its log and notes its last commit before it is closed. */
 static int store_checkpoint(struct cow_store *store)
 {
 	int r;
@@ -428,6 +433,7 @@ static int store_checkpoint(struct cow_store *store)
 		return 0;
 	if (!store->writable)
 		return store->invalid_not_on_disk ? -EROFS : 0;
+	cow_zones_close(store);
 	r = cow_super_write(store, NULL);
 	if (!r)
 		cow_super_settle(store);
@@ -446,6 +452,7 @@ static void stop_works(struct cow_store *store)
 	cancel_work_sync(&store->extend_work);
 	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->note_work);
+	cancel_delayed_work_sync(&store->zone_work);
 	cancel_delayed_work_sync(&store->full_work);
 	cancel_delayed_work_sync(&store->reclaim_work);
 	cancel_work_sync(&store->event_work);

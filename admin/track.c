@@ -540,7 +540,7 @@ static const char *stands_in_the_way(const struct cow_store *store, const struct
 		return "is in use: remove its device first";
 	if (snap->state != COW_SNAP_LIVE)
 		return "is not live";
-	if (snap->epoch <= store->damage_epoch)
+	if (snap->epoch <= cow_store_damage(store))
 		return "has lost chunks: run cowsnap repair";
 	if (nr_trackers(store) >= COWSNAP_MAX_TRACKERS)
 		return "is one too many: delete a tracker first";

@@ -69,6 +69,10 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 	struct cow_change change;
 	int r = 0;
 
+	if (is_given(given, COW_OPTION_LOG) && !store->meta) {
+		DMERR("store %pg is transient: log is for persistent ones", store->bdev);
+		return -EINVAL;
+	}
 	if (is_given(given, COW_OPTION_UNDO_BUFFER))
 		r = store_set_undo(store, given->value.undo_buffer);
 	if (r)
@@ -88,6 +92,9 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 		cow_store_watch_low_water(store);
 	}
 	spin_unlock(&store->origin->state_lock);
+	/* Zones are left, or named. */
+	if (is_given(given, COW_OPTION_LOG))
+		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	if (is_given(given, COW_OPTION_THROTTLE)) {
 		cow_engine_set_throttle(store->origin->engine, given->value.throttle);
 		cow_merge_hurry(store->origin);

@@ -5,7 +5,8 @@
  * The data that a job has read is checked for zeroes, written to the room of its pendings,
  * entered into the tables of a persistent store, and published in the map.
  *
- *   COPIED   data and slots in parallel, one commit; then published
+ *   COPIED   data and slots in one record of the log; then published. Or, by the tables, data and
+ *            slots in parallel, one commit; then published
  *   PRIVATE  data first, durably; then its slots; then published
  */
 #include <linux/module.h>
@@ -18,6 +19,7 @@
 #include "copy/publish.h"
 #include "copy/undo.h"
 #include "disk/commit.h"
+#include "disk/log.h"
 #include "disk/verify.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
@@ -61,6 +63,10 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 		return;
 	}
 	cow_pending_find_zeroes(p, job);
+	if (store->meta && cow_log_add(p, job)) {
+		cow_pending_settle_room(p);
+		return;
+	}
 	if (store->meta && !cow_kind_is_private(p->kind))
 		cow_meta_join(p, job);
 	if (p->again)
@@ -84,6 +90,10 @@ static bool pending_done(struct cow_pending *p)
 {
 	if (!p->store->meta || p->kind == COW_HOME)
 		return true;
+	if (p->record) {
+		cow_log_done(p);
+		return true;
+	}
 	if (!cow_kind_is_private(p->kind))
 		return cow_meta_data_done(p);
 	return p->status || !cow_meta_join(p, NULL);

@@ -11,6 +11,7 @@
 #include "store/store.h"
 
 struct cow_bio;
+struct cow_log_write;
 
 /* How a pending exception comes by its data. */
 enum cow_pending_mode {
@@ -64,6 +65,7 @@ struct cow_pending {
 	struct list_head member;	/* meta->members */
 	u64 ticket;			/* it is durable when this ticket is */
 	enum cow_commit_place commit;
+	struct cow_log_write *record;	/* of the log, that commits it instead; or NULL */
 	bool again;			/* no memory to join: to be copied once more */
 	blk_status_t status;
 	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */

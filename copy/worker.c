@@ -6,7 +6,8 @@
  * completions have filled, and publishes what has become durable:
  *
  *   finished   pendings whose data needed no engine: into a commit, or published
- *   meta_work  stores with a commit to go on with: what it made durable is published
+ *   meta_work  stores with a record of the log to write, or a commit to go on with: what it made
+ *              durable is published
  *   drained    published pendings whose tracked reads have ended: released
  *   unmapped   pendings that the map had no memory for: tried again
  */
@@ -17,6 +18,7 @@
 #include "copy/publish.h"
 #include "copy/worker.h"
 #include "disk/commit.h"
+#include "disk/log.h"
 #include "origin/origin.h"
 
 /* The worker is woken after something was put on a list, so it may look without the lock. */
@@ -73,6 +75,7 @@ static void meta_go_on(struct cow_meta *meta, struct cow_engine *engine)
 	LIST_HEAD(ended);
 	LIST_HEAD(retry);
 
+	cow_log_send(meta);
 	if (!cow_meta_collect(meta, &ended, &retry))
 		return;
 	while ((p = pop_member(&ended))) {

@@ -58,6 +58,16 @@ void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, voi
 	header->crc = cpu_to_le32(area_crc(meta, number, sector, data));
 }
 
+void cow_block_seal_again(const struct cow_meta *meta, struct cow_block *b)
+{
+	const struct cowsnap_block_header *header = cow_block_header(b->number, b->data);
+
+	lockdep_assert_held(&meta->blocks_lock);
+	if (!b->ticket)
+		cow_meta_seal(meta, b->number, b->sector, b->data,
+			      le64_to_cpu(header->sequence), le64_to_cpu(header->durable));
+}
+
 bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
 			 void *data)
 {
@@ -130,7 +140,7 @@ static struct cow_block *block_take(struct cow_meta *meta)
 	struct cow_block *b = list_first_entry_or_null(&meta->clean, struct cow_block, lru);
 	struct cow_block *more = NULL;
 
-	if (!b || (meta->nr_blocks < CACHE_BLOCKS && hash_hashed(&b->hash)))
+	if (!b || (meta->nr_blocks - meta->nr_stay < CACHE_BLOCKS && hash_hashed(&b->hash)))
 		more = cow_block_alloc(meta, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
 	if (more || !b)
 		return more;
@@ -145,6 +155,7 @@ static void block_keep(struct cow_meta *meta, struct cow_block *b, u64 number,
 	b->number = number;
 	b->sector = sector;
 	b->ticket = 0;
+	b->logged = false;
 	b->fresh_from = 0;
 	b->fresh_to = cowsnap_block_slots(&meta->geometry, number);
 	hash_add(meta->hash, &b->hash, number);
@@ -273,11 +284,105 @@ int cow_block_get(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 
 		*out = cow_block_find(meta, number);
 		if (!*out)
 			return -EBADMSG;
-	} else if (!(*out)->ticket && !(*out)->pinned &&
+	} else if (!(*out)->ticket && !(*out)->pinned && !(*out)->nr_zones &&
 		   READ_ONCE(meta->phase) != META_WRITING) {
 		list_move_tail(&(*out)->lru, &meta->clean);
 	}
 	return 0;
+}
+
+/* ------------------------------------------------------------ blocks of zones */
+
+void cow_block_put_away(struct cow_meta *meta, struct cow_block *b)
+{
+	lockdep_assert_held(&meta->blocks_lock);
+	if (b->pinned)
+		list_del_init(&b->lru);
+	else
+		list_move_tail(&b->lru, b->nr_zones ? &meta->stay : &meta->clean);
+}
+
+/* The reserve gets another block for one that stays. */
+static int block_stays(struct cow_meta *meta, struct cow_block *b)
+{
+	struct cow_block *more;
+
+	if (b->pinned || b->nr_zones) {
+		b->nr_zones++;
+		return 0;
+	}
+	more = cow_block_alloc(meta, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	if (!more)
+		return -ENOMEM;
+	list_add(&more->lru, &meta->clean);
+	meta->nr_stay++;
+	b->nr_zones++;
+	if (!b->ticket && READ_ONCE(meta->phase) != META_WRITING)
+		cow_block_put_away(meta, b);
+	return 0;
+}
+
+/* A block that stayed, and the one that stood in for it: one of them can go. */
+static void block_goes(struct cow_meta *meta, struct cow_block *b)
+{
+	struct cow_block *spare;
+
+	if (--b->nr_zones)
+		return;
+	b->logged = false;
+	if (b->pinned)
+		return;
+	meta->nr_stay--;
+	if (!b->ticket && READ_ONCE(meta->phase) != META_WRITING)
+		cow_block_put_away(meta, b);
+	spare = list_first_entry_or_null(&meta->clean, struct cow_block, lru);
+	if (spare)
+		cow_block_free(meta, spare);
+}
+
+/* The blocks of @nr places, in order: @first of them, then *@end is the one behind the last. */
+static u32 blocks_of(struct cow_meta *meta, u64 place, u32 nr, struct cowsnap_segment *seg,
+		     u32 *end)
+{
+	const struct cowsnap_geometry *g = &meta->geometry;
+	u32 first, index;
+
+	cowsnap_get_segment(g, cowsnap_find_segment(g, place), seg);
+	cowsnap_find_slot(g, seg, place + nr - 1 - seg->data, end, &index);
+	++*end;
+	cowsnap_find_slot(g, seg, place - seg->data, &first, &index);
+	return first;
+}
+
+int cow_blocks_stay(struct cow_meta *meta, u64 place, u32 nr)
+{
+	struct cowsnap_segment seg;
+	u32 end, first = blocks_of(meta, place, nr, &seg, &end), block;
+	struct cow_block *b;
+	int r = 0;
+
+	lockdep_assert_held(&meta->blocks_lock);
+	for (block = first; block < end && !r; block++) {
+		r = cow_block_get(meta, &seg, block, true, &b);
+		if (!r)
+			r = block_stays(meta, b);
+	}
+	if (!r)
+		return 0;
+	/* The last one that was tried does not stay. */
+	for (end = block - 1, block = first; block < end; block++)
+		block_goes(meta, cow_block_find(meta, seg.first_block + block));
+	return r;
+}
+
+void cow_blocks_let_go(struct cow_meta *meta, u64 place, u32 nr)
+{
+	struct cowsnap_segment seg;
+	u32 end, block = blocks_of(meta, place, nr, &seg, &end);
+
+	lockdep_assert_held(&meta->blocks_lock);
+	for (; block < end; block++)
+		block_goes(meta, cow_block_find(meta, seg.first_block + block));
 }
 
 void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data)

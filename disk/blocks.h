@@ -16,6 +16,12 @@ void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, voi
 		   u64 sequence, u64 durable);
 
 /*
+ * Its slots have changed outside of a commit: a block that is not dirty keeps its numbers, and its
+ * crc is right again. meta->blocks_lock held.
+ */
+void cow_block_seal_again(const struct cow_meta *meta, struct cow_block *b);
+
+/*
  * Has this table block the right crc, perhaps after turning back one flipped bit?
  * Any context.
  */
@@ -34,6 +40,19 @@ struct cow_block *cow_block_find(struct cow_meta *meta, u64 number);
 /* A new block, on no list. NULL: no memory. */
 struct cow_block *cow_block_alloc(struct cow_meta *meta, gfp_t gfp);
 void cow_block_free(struct cow_meta *meta, struct cow_block *b);
+
+/*
+ * @b is in no commit any more: it is clean, or stays in memory. meta->blocks_lock held.
+ */
+void cow_block_put_away(struct cow_meta *meta, struct cow_block *b);
+
+/*
+ * The table blocks with the slots of @nr places of one segment, from @place on, stay in memory
+ * until they are let go, once for each call. 0, or a negative errno with nothing changed.
+ * meta->blocks_lock held, may sleep.
+ */
+int cow_blocks_stay(struct cow_meta *meta, u64 place, u32 nr);
+void cow_blocks_let_go(struct cow_meta *meta, u64 place, u32 nr);
 
 /* Blocks of the segment from @block on, as they stand on the disk. May sleep. */
 int cow_blocks_read(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,

@@ -49,8 +49,7 @@ blk_opf_t cow_meta_fua(const struct cow_meta *meta)
 	return bdev_write_cache(bdev) && bdev_fua(bdev) ? REQ_FUA : 0;
 }
 
-/* Have cow_meta_go_on() called. Any context. */
-static void meta_kick(struct cow_meta *meta)
+void cow_meta_kick(struct cow_meta *meta)
 {
 	struct cow_origin *o = meta->store->origin;
 	unsigned long flags;
@@ -102,7 +101,7 @@ static void meta_become_idle(struct cow_meta *meta)
 void cow_meta_release(struct cow_meta *meta)
 {
 	meta_become_idle(meta);
-	meta_kick(meta);
+	cow_meta_kick(meta);
 }
 
 /* ------------------------------------------------------------------- a commit */
@@ -112,7 +111,7 @@ static void commit_put(struct cow_meta *meta)
 	/* Keeps @meta and the engine: after its last bio the commit may end at any time. */
 	rcu_read_lock();
 	if (atomic_dec_and_test(&meta->ios))
-		meta_kick(meta);
+		cow_meta_kick(meta);
 	rcu_read_unlock();
 }
 
@@ -162,6 +161,7 @@ static unsigned int commit_gather(struct cow_meta *meta)
 			      meta->durable);
 		meta->ticket = b->ticket;
 		b->ticket = 0;
+		b->logged = false;
 		if (b->pinned)
 			list_del_init(&b->lru);
 		else
@@ -330,13 +330,16 @@ static bool commit_is_under_way(const struct cow_meta *meta)
 	return phase == META_WRITING || phase == META_FLUSHING;
 }
 
-/* The commit's blocks are on the disk: they need not stay in memory any more, nor as they are. */
+/* The commit's blocks are on the disk: most need not stay in memory any more, none as it is. */
 static void blocks_written(struct cow_meta *meta)
 {
+	struct cow_block *b, *next;
+
 	mutex_lock(&meta->blocks_lock);
 	while (meta->nr_in_commit)
 		meta->in_commit[--meta->nr_in_commit]->spare = NULL;
-	list_splice_tail_init(&meta->writing, &meta->clean);
+	list_for_each_entry_safe(b, next, &meta->writing, lru)
+		cow_block_put_away(meta, b);
 	mutex_unlock(&meta->blocks_lock);
 }
 
@@ -395,7 +398,7 @@ bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
 	list_add_tail(&p->member, r ? &meta->retry : &meta->members);
 	/* Only the worker, which this is, takes it off the list: it may look without the lock. */
 	if (list_empty_careful(&meta->work_node))
-		meta_kick(meta);
+		cow_meta_kick(meta);
 	return true;
 }
 
@@ -412,7 +415,7 @@ bool cow_meta_data_done(struct cow_pending *p)
 
 	if (p->again) {
 		list_add_tail(&p->member, &meta->retry);
-		meta_kick(meta);
+		cow_meta_kick(meta);
 		return false;
 	}
 	switch (p->commit) {

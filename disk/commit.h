@@ -38,6 +38,9 @@ void cow_meta_unlist(struct cow_meta *meta);
 void cow_meta_acquire(struct cow_meta *meta);
 void cow_meta_release(struct cow_meta *meta);
 
+/* Have cow_meta_go_on() called. Any context. */
+void cow_meta_kick(struct cow_meta *meta);
+
 /* REQ_FUA if that is how writes to this store become durable, else 0. */
 blk_opf_t cow_meta_fua(const struct cow_meta *meta);
 

@@ -64,6 +64,11 @@ u64 cow_meta_durable(const struct cow_meta *meta)
 	return READ_ONCE(meta->durable);
 }
 
+u64 cow_meta_progress(const struct cow_meta *meta)
+{
+	return READ_ONCE(meta->durable) + READ_ONCE(meta->log.nr_durable);
+}
+
 void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out)
 {
 	*out = meta->stats;
@@ -121,6 +126,7 @@ static bool alloc_buffers(struct cow_meta *meta)
 struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_bytes)
 {
 	struct cow_meta *meta = kvzalloc(sizeof(*meta), GFP_KERNEL);
+	unsigned int i;
 
 	if (!meta)
 		return NULL;
@@ -130,11 +136,15 @@ struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_byt
 	mutex_init(&meta->blocks_lock);
 	hash_init(meta->hash);
 	INIT_LIST_HEAD(&meta->clean);
+	INIT_LIST_HEAD(&meta->stay);
 	INIT_LIST_HEAD(&meta->dirty);
 	INIT_LIST_HEAD(&meta->writing);
 	INIT_LIST_HEAD(&meta->work_node);
 	INIT_LIST_HEAD(&meta->members);
 	INIT_LIST_HEAD(&meta->retry);
+	meta->log.again = jiffies;
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		INIT_LIST_HEAD(&meta->log.zone[i].under_way);
 	init_waitqueue_head(&meta->wait);
 	if (cowsnap_geometry_init(&meta->geometry, block_bytes, store->chunk_sectors) ||
 	    bioset_init(&meta->bios, 16, 0, BIOSET_NEED_BVECS) ||

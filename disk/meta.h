@@ -13,6 +13,8 @@ struct cow_store;
 struct cow_meta_stats {
 	u64 commits;
 	u64 block_writes;		/* bios with table blocks */
+	u64 records;			/* of the log */
+	u64 checkpoints;		/* zones of the log that were left */
 };
 
 /* For a store with these sizes. NULL: no memory. May sleep. */
@@ -28,6 +30,9 @@ const u8 *cow_meta_uuid(const struct cow_meta *meta);
 /* Where loading found the numbers of commits to stand: the last one, and D. */
 void cow_meta_set_sequence(struct cow_meta *meta, u64 sequence, u64 durable);
 u64 cow_meta_durable(const struct cow_meta *meta);
+
+/* Goes up whenever something more is durable: a commit, or a record of the log. Any context. */
+u64 cow_meta_progress(const struct cow_meta *meta);
 void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out);
 
 /* Memory for one block, the caller's while it holds the store's records_lock. */

@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 
 #include "dm-cowsnap.h"
+#include "disk/checkpoint.h"
 #include "disk/direct.h"
 #include "disk/meta.h"
 #include "disk/places.h"
@@ -43,14 +44,23 @@ static int records_announce(struct cow_store *store, u64 index, u64 place)
 	return r;
 }
 
+static int records_find_room(struct cow_store *store, u64 *place)
+{
+	u32 got;
+
+	do {
+		spin_lock(&store->origin->state_lock);
+		got = cow_store_room(store, 1, place);
+		spin_unlock(&store->origin->state_lock);
+	} while (!got && cow_zones_give_up(store));
+	return got ? 0 : -ENOSPC;
+}
+
 static int records_make_chunk(struct cow_store *store, u64 index)
 {
 	u64 place;
-	int r;
+	int r = records_find_room(store, &place);
 
-	spin_lock(&store->origin->state_lock);
-	r = cow_store_room(store, 1, &place) ? 0 : -ENOSPC;
-	spin_unlock(&store->origin->state_lock);
 	if (r)
 		return r;
 	cow_super_lock(store);

@@ -186,7 +186,7 @@ void cow_super_note_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
 					       note_work);
-	u64 durable = cow_meta_durable(store->meta);
+	u64 durable = cow_meta_progress(store->meta);
 
 	if (READ_ONCE(store->closing) || cow_meta_is_fenced(store->meta))
 		return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * struct cow_meta and its blocks: private to meta.c, blocks.c, slots.c, direct.c and
- * commit.c
+ * struct cow_meta and its blocks: private to meta.c, blocks.c, slots.c, direct.c, commit.c,
+ * log.c and checkpoint.c
  */
 #ifndef DM_COWSNAP_DISK_PRIVATE_H
 #define DM_COWSNAP_DISK_PRIVATE_H
@@ -31,9 +31,27 @@ struct cow_block {
 	sector_t sector;
 	u64 ticket;			/* 0: clean */
 	bool pinned;
+	u32 nr_zones;			/* it stays, for as many zones of the log */
+	bool logged;			/* the disk lacks slots that a zone's records have */
 	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
 	u8 **spare;			/* a commit writes @data: what to change is to be here */
 	u8 *data;
+};
+
+/* What the worker knows of a zone of the log. It is set up before the zone is open. */
+struct cow_log_zone {
+	u64 series;
+	u32 index;			/* of the next record */
+	u32 durable;			/* records known durable; READ_ONCE */
+	struct list_head under_way;	/* struct cow_log_write, by index */
+};
+
+struct cow_log {
+	struct cow_log_zone zone[COWSNAP_ZONES];
+	unsigned int at;		/* where the last record was begun; engine's worker */
+	struct cow_log_write *open;	/* it gets what this round brings; engine's worker */
+	unsigned long again;		/* jiffies: no zone is asked for before; READ_ONCE */
+	u64 nr_durable;			/* records, over all zones; READ_ONCE */
 };
 
 enum meta_phase {
@@ -52,9 +70,11 @@ struct cow_meta {
 	struct mutex blocks_lock;	/* blocks, and what is in them */
 	DECLARE_HASHTABLE(hash, 8);
 	struct list_head clean;		/* least recently used first */
+	struct list_head stay;		/* clean, but for slots of a zone */
 	struct list_head writing;	/* by the commit under way; may be dirty again */
 	struct list_head dirty;		/* by ticket */
 	unsigned int nr_blocks;
+	unsigned int nr_stay;		/* of these, on top of the others, with nr_zones */
 	u64 unused;			/* first block never written since it was made ready */
 	DECLARE_BITMAP(used, USED_WINDOW);	/* of the blocks below it, those that were */
 	u64 last_ticket;
@@ -87,6 +107,7 @@ struct cow_meta {
 	bool bio_is_used;
 	struct bio_set bios;		/* the others */
 	struct cow_meta_stats stats;
+	struct cow_log log;
 };
 
 static inline struct cowsnap_block_header *cow_block_header(u64 number, void *data)

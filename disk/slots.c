@@ -87,16 +87,41 @@ static u32 chunk_crc(struct cow_meta *meta, const struct cow_pending *p,
 			   cow_meta_seed(meta, cow_chunk_to_sector(store, p->place + i)));
 }
 
-/* Fill in the slot of chunk @i of the run. */
-static void pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
-			      struct cow_job *job, u64 i, struct cow_block *b, u32 index)
+void cow_slot_fill(struct cow_meta *meta, struct cow_pending *p, struct cow_job *job, u64 i,
+		   struct cowsnap_slot *slot)
 {
 	enum cow_kind kind = p->nr_zero && test_bit(i, p->zero) ? COW_ZERO : p->kind;
 	u32 crc = kind == COW_COPIED ? chunk_crc(meta, p, job, i) : 0;
 
-	cowsnap_slot_set(cow_block_slot(b, index), p->first + i, p->epoch, slot_of_kind[kind], crc);
-	if (!cow_kind_is_private(kind))
+	cowsnap_slot_set(slot, p->first + i, p->epoch, slot_of_kind[kind], crc);
+}
+
+/* Fill in the slot of chunk @i of the run. */
+static void pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
+			      struct cow_job *job, u64 i, struct cow_block *b, u32 index)
+{
+	cow_slot_fill(meta, p, job, i, cow_block_slot(b, index));
+	if (!cow_kind_is_private(p->kind))
 		slot_make_fresh(b, index);
+}
+
+int cow_slots_put(struct cow_meta *meta, u64 place, const struct cowsnap_slot *slot, u32 nr)
+{
+	struct cowsnap_segment seg;
+	struct cow_block *b = NULL;
+	u32 block, index;
+
+	lockdep_assert_held(&meta->blocks_lock);
+	if (!cow_slot_where(meta, place, &seg, &block, &index))
+		b = cow_block_find(meta, seg.first_block + block);
+	if (WARN_ON_ONCE(!b))
+		return -EIO;
+	nr = min(nr, cowsnap_block_slots(&meta->geometry, b->number) - index);
+	memcpy(cow_block_slot(b, index), slot, nr * sizeof(*slot));
+	b->logged = true;
+	cow_meta_note_used(meta, b->number);
+	cow_block_seal_again(meta, b);
+	return nr;
 }
 
 /*

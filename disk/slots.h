@@ -27,6 +27,17 @@ int cow_slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg
 int cow_slot_find(struct cow_meta *meta, u64 place, bool ahead, struct cow_block **b,
 		  u32 *index);
 
+/* What chunk @i of @pending, whose data is in @job, has in @slot. It is not fresh. */
+void cow_slot_fill(struct cow_meta *meta, struct cow_pending *pending, struct cow_job *job,
+		   u64 i, struct cowsnap_slot *slot);
+
+/*
+ * Put the slots of @nr places from @place on, which are durable elsewhere, into the first of their
+ * table blocks. It is in memory and stays there. Returns how many fitted, or a negative errno.
+ * meta->blocks_lock held.
+ */
+int cow_slots_put(struct cow_meta *meta, u64 place, const struct cowsnap_slot *slot, u32 nr);
+
 /*
  * Fill in the slots of @pending, whose data is in @job (NULL: it is durable already). All
  * blocks that the run needs are held before the first slot is filled in:

@@ -23,6 +23,7 @@
 #include "dm-cowsnap.h"
 #include "disk/commit.h"
 #include "disk/direct.h"
+#include "disk/log.h"
 #include "disk/meta.h"
 #include "disk/records.h"
 #include "disk/super.h"
@@ -46,8 +47,31 @@ void cow_change_fill(struct cow_change *c, struct cow_store *store, struct cow_s
 	c->options = store->options;
 	c->invalid_epoch = store->invalid_epoch;
 	c->has_tracked = store->has_tracked;
+	memcpy(c->zone, store->zone_name, sizeof(c->zone));
 	if (snap)
 		cow_change_take_snap(c, snap);
+}
+
+/* What is durable in a zone is known of one that was named before. */
+static void zones_fill(const struct cow_change *c, struct cowsnap_super *super)
+{
+	const struct cow_store *store = c->store;
+	bool had_log = c->options.log;
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		const struct cow_zone_name *name = &c->zone[i];
+
+		super->zone[i].start = cpu_to_le64(name->start);
+		super->zone[i].series = cpu_to_le64(name->series);
+		super->zone[i].chunks = cpu_to_le32(name->nr);
+		if (name->nr && name->series == store->zone_name[i].series)
+			super->zone[i].durable = cpu_to_le32(cow_log_durable(store->meta, i));
+		had_log |= name->series;
+	}
+	super->lost_epoch = cpu_to_le64(store->lost_epoch);
+	if (had_log || store->lost_epoch)
+		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_LOG);
 }
 
 static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
@@ -82,6 +106,7 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 	}
 	if (c->has_tracked)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_TRACK);
+	zones_fill(c, super);
 	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
 		cow_record_fill(c, i, &super->record[i]);
 }
@@ -89,6 +114,7 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 /* With the metadata acquired. 0: at least one of the two copies is written. */
 static int super_write(const struct cow_change *c)
 {
+	u64 progress = cow_meta_progress(c->store->meta);
 	struct cowsnap_super super;
 	int r;
 
@@ -96,7 +122,7 @@ static int super_write(const struct cow_change *c)
 	super_fill(c, &super);
 	r = cow_meta_write_super(c->store->meta, &super);
 	if (!r)
-		c->store->said_durable = le64_to_cpu(super.durable);
+		c->store->said_durable = progress;
 	return r;
 }
 
@@ -164,7 +190,9 @@ static bool facts_change(const struct cow_change *c)
 	return c->merging != store->merging || c->merge_chunk != store->merge_chunk ||
 	       c->blocks != store->space.blocks ||
 	       c->origin_sectors != store->origin_sectors ||
-	       c->invalid_epoch != store->invalid_epoch || c->has_tracked != store->has_tracked;
+	       c->invalid_epoch != store->invalid_epoch ||
+	       c->has_tracked != store->has_tracked ||
+	       memcmp(c->zone, store->zone_name, sizeof(c->zone));
 }
 
 static bool super_changes(const struct cow_change *c)
@@ -247,6 +275,7 @@ static void change_apply(const struct cow_change *c)
 	WRITE_ONCE(store->space.blocks, c->blocks);
 	store->invalid_epoch = c->invalid_epoch;
 	store->has_tracked = c->has_tracked;
+	memcpy(store->zone_name, c->zone, sizeof(c->zone));
 	undo_buffer = store->options.undo_buffer;
 	store->options = c->options;
 	store->options.undo_buffer = undo_buffer;

@@ -12,6 +12,7 @@
 
 #include "dm-cowsnap.h"
 #include "disk/blocks.h"
+#include "disk/checkpoint.h"
 #include "disk/direct.h"
 #include "disk/io.h"
 #include "disk/meta.h"
@@ -229,7 +230,8 @@ static u32 find_room(struct cow_store *store, u32 nr, u64 *place)
 			got = cow_store_room(store, nr, place);
 		spin_unlock(&store->origin->state_lock);
 		if (!got && blocked != COW_STORE_PREPARING &&
-		    store->space.blocks >= store->space.max_blocks)
+		    store->space.blocks >= store->space.max_blocks &&
+		    (blocked || !cow_zones_give_up(store)))
 			break;
 	}
 	return got;
@@ -260,7 +262,7 @@ static bool has_room(const struct cow_tracker *t)
 	bool has;
 
 	spin_lock(&store->origin->state_lock);
-	has = store->space.total - store->space.used > t->nr_pieces;
+	has = store->space.total - cow_space_filled(&store->space) > t->nr_pieces;
 	spin_unlock(&store->origin->state_lock);
 	return has;
 }

@@ -177,7 +177,7 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 static sector_t store_room_ahead(const struct cow_store *store)
 {
 	const struct cow_space *space = &store->space;
-	u64 kept = space->used + space->total / 8;
+	u64 kept = cow_space_filled(space) + space->total / 8;
 
 	if (store->blocked || kept >= space->total)
 		return 0;

@@ -146,7 +146,7 @@ u64 cow_store_sole_owner(struct cow_store *store, const struct cow_extent *ext, 
 bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap,
 		      const struct cow_extent *ext)
 {
-	u32 damaged = READ_ONCE(store->damage_epoch);
+	u32 damaged = cow_store_damage(store);
 
 	if (!damaged || snap->epoch > damaged || cow_kind_is_private(ext->kind))
 		return true;
@@ -160,8 +160,8 @@ bool cow_store_trusts(const struct cow_store *store, const struct cow_snap *snap
 
 u32 cow_store_copy_epoch(const struct cow_store *store, const struct cow_live *live)
 {
-	u32 epoch = live->epoch[live->nr - 1];
+	u32 epoch = live->epoch[live->nr - 1], damaged = cow_store_damage(store);
 
 	lockdep_assert(rcu_read_lock_held() || lockdep_is_held(&store->origin->state_lock));
-	return store->damage_epoch ? max(epoch, store->damage_epoch + 1) : epoch;
+	return max(epoch, damaged ? damaged + 1 : 0);
 }

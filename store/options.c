@@ -19,6 +19,8 @@ static const char * const on_full_words[] = {
 	[COWSNAP_FULL_WAIT] = "wait",
 };
 
+static const char * const log_words[] = { "off", "on" };
+
 unsigned int cow_around_size(unsigned int kib)
 {
 	if (kib < COW_AROUND_MIN)
@@ -63,6 +65,10 @@ const struct cow_option cow_option_table[COW_NR_OPTIONS] = {
 	[COW_OPTION_UNDO_BUFFER] = {
 		OPTION(undo_buffer),
 		.max = COW_UNDO_MAX,
+	},
+	[COW_OPTION_LOG] = {
+		OPTION(log), ON_DISK(log),
+		.max = 1, .words = log_words,
 	},
 };
 

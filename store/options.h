@@ -8,7 +8,7 @@
 
 struct cowsnap_super;
 
-/* Values of all options; in a persistent store they last, but for the last one. */
+/* Values of all options; in a persistent store they last, but for undo_buffer. */
 struct cow_options {
 	unsigned int on_full;		/* enum cowsnap_on_full */
 	unsigned int wait_timeout;	/* seconds */
@@ -17,6 +17,7 @@ struct cow_options {
 	unsigned int copy_ahead;	/* KiB */
 	unsigned int copy_around;	/* KiB, 0 or a power of two */
 	unsigned int undo_buffer;	/* KiB */
+	unsigned int log;		/* is there one? */
 };
 
 /* In the order of tables and status lines. */
@@ -28,6 +29,7 @@ enum cow_option_id {
 	COW_OPTION_COPY_AHEAD,
 	COW_OPTION_COPY_AROUND,
 	COW_OPTION_UNDO_BUFFER,
+	COW_OPTION_LOG,
 	COW_NR_OPTIONS,
 };
 

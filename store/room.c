@@ -16,6 +16,7 @@
 #include "store/space.h"
 #include "store/state.h"
 #include "store/store.h"
+#include "store/zones.h"
 
 /* Make more table blocks ready well before the last one is needed. */
 static bool ready_runs_out(const struct cow_store *store)
@@ -30,7 +31,7 @@ static bool ready_runs_out(const struct cow_store *store)
 void cow_store_watch_low_water(struct cow_store *store)
 {
 	const struct cow_space *space = &store->space;
-	u64 used = space->used + space->table_chunks;
+	u64 used = cow_space_filled(space) + space->table_chunks;
 
 	lockdep_assert_held(&store->origin->state_lock);
 	if (!store->options.low_water)
@@ -105,6 +106,11 @@ int cow_store_no_room(struct cow_store *store, bool must)
 	if (space->geometry && space->blocks < space->max_blocks && !store->extend_failed) {
 		cow_store_set_blocked(store, COW_STORE_PREPARING);
 		queue_work(store->origin->wq, &store->extend_work);
+		return -EBUSY;
+	}
+	/* Nor is it full while zones of the log keep room back. */
+	if (cow_zones_end(store)) {
+		cow_store_set_blocked(store, COW_STORE_PREPARING);
 		return -EBUSY;
 	}
 	if (!must && !cow_store_reclaim_is_due(store))

@@ -25,6 +25,7 @@
 #include "store/options.h"
 #include "store/snapshots.h"
 #include "store/space.h"
+#include "store/zones.h"
 
 struct cow_loader;
 struct cow_merge;
@@ -37,6 +38,13 @@ enum cow_store_blocked {
 	COW_STORE_PREPARING,	/* table blocks are made ready, or a snapshot is marked */
 	COW_STORE_FULL,		/* on_full is carried out, or room is reclaimed */
 	COW_STORE_FAILING,	/* the mark "invalid" is written */
+};
+
+/* A zone of the log as the superblock names it; @nr 0: it is not in use. */
+struct cow_zone_name {
+	u64 start;
+	u64 series;
+	u64 nr;
 };
 
 struct cow_store {
@@ -75,6 +83,8 @@ struct cow_store {
 	u32 damage_epoch;		/* see the format; 0: all tables could be read */
 	u32 damaged_blocks;
 	u32 damage_mark;		/* which */
+	u32 lost_epoch;			/* the same for records of the log */
+	u32 lost_records;		/* found when it was opened */
 
 	/* Superblocks and records: disk/super.c, under records_lock. */
 	struct mutex records_lock;
@@ -84,12 +94,16 @@ struct cow_store {
 	u32 invalid_epoch;		/* the superblock overrules records up to it; 0: none */
 	enum cow_snap_state invalid_state;	/* with this state */
 	sector_t origin_sectors;	/* as the superblock has it */
-	u64 said_durable;		/* what the superblock says; READ_ONCE */
+	u64 said_durable;		/* cow_meta_progress() of the superblock; READ_ONCE */
 	u64 noted_durable;		/* what it was a second ago; note_work alone */
+	struct cow_zone_name zone_name[COWSNAP_ZONES];	/* as the superblock has them */
+	u64 zone_series;		/* the last one given out; disk/checkpoint.c */
 	struct work_struct extend_work;	/* disk/prepare.c, these four */
 	struct work_struct mark_work;
 	struct delayed_work note_work;
 	struct work_struct fail_work;
+
+	struct delayed_work zone_work;	/* disk/checkpoint.c */
 
 	/* A merge: admin/merge.c. */
 	struct cow_snap *merging;	/* as the superblock has it; state_lock, READ_ONCE */
@@ -138,6 +152,10 @@ struct cow_store {
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;			/* READ_ONCE */
+	struct cow_zone zone[COWSNAP_ZONES];	/* of the log: store/zones.c */
+	u64 zone_segment;		/* where the next one is looked for */
+	bool zones_ending;		/* they are to be left, since the store is full */
+	bool zones_stuck;		/* and cannot be, for now */
 	bool below_water;		/* not at low_water yet: store/room.c, admin/tuning.c */
 	unsigned int nr_snaps;		/* store/snapshots.c, admin/snapshots.c */
 	u64 reclaims_wanted;		/* runs of reclaim_work asked for */
@@ -158,6 +176,12 @@ struct cow_store {
 static inline bool cow_store_is_formatted(const struct cow_store *store)
 {
 	return store->meta && READ_ONCE(store->space.blocks);
+}
+
+/* Snapshots up to this epoch may lack versions; 0: none. Any context. */
+static inline u32 cow_store_damage(const struct cow_store *store)
+{
+	return max(READ_ONCE(store->damage_epoch), READ_ONCE(store->lost_epoch));
 }
 
 /* How large a region is copied around a write, in sectors. */

@@ -23,14 +23,23 @@ int cow_read_number(char **error, const char *what, const char *word,
 	return -EINVAL;
 }
 
+static void refuse_word(char **error, const struct cow_option *option, const char *word)
+{
+	if (option->max == 1)
+		cow_fail(error, "%s: \"%s\" is neither %s nor %s", option->name, word,
+			 option->words[0], option->words[1]);
+	else
+		cow_fail(error, "%s: \"%s\" is none of %s, %s, %s", option->name, word,
+			 option->words[0], option->words[1], option->words[2]);
+}
+
 static int read_word(char **error, const struct cow_option *option, const char *word,
 		     unsigned int *value)
 {
 	int i = match_string(option->words, option->max + 1, word ?: "");
 
 	if (i < 0) {
-		cow_fail(error, "%s: \"%s\" is none of %s, %s, %s", option->name, word ?: "",
-			 option->words[0], option->words[1], option->words[2]);
+		refuse_word(error, option, word ?: "");
 		return -EINVAL;
 	}
 	*value = i;

@@ -128,7 +128,7 @@ static u64 metadata_sectors(struct cow_store *store)
 
 static u64 used_sectors(struct cow_store *store)
 {
-	u64 chunks = store->space.used + (store->meta ? store->space.table_chunks : 0);
+	u64 chunks = cow_space_filled(&store->space) + (store->meta ? store->space.table_chunks : 0);
 
 	return cow_chunk_to_sector(store, chunks);
 }
@@ -157,7 +157,8 @@ static void emit_meta_stats(struct cow_store *store, char *result, unsigned int 
 	DMEMIT(" commits %llu table_writes %llu", stats.commits, stats.block_writes);
 	DMEMIT(" unverified %lld bad_checksums %lld damaged %u",
 	       atomic64_read(&store->unverified), atomic64_read(&store->bad_checksums),
-	       store->damaged_blocks);
+	       store->damaged_blocks + store->lost_records);
+	DMEMIT(" records %llu checkpoints %llu", stats.records, stats.checkpoints);
 	*size = sz;
 }
 

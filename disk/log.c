@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: copies that are committed by records of the log
+ *
+ *   ->ready: added --> sent at the end of the round --> ended --> slots in memory --> published
+ *   (a place, a slot   (one bio: record, data)          (durable)  (table blocks)  (copy/worker.c)
+ *    in the record)
+ *
+ * A record and the data behind it are one write. What becomes ready in one round of the engine's
+ * worker shares a record, as far as there is room in it. Records are under way in any number, and
+ * each is published when its own write has ended; "durable" of a zone is how many of its first ones
+ * have. Table blocks of the zone stay in memory, so a slot always finds its own.
+ *
+ * Promises kept here:
+ *  I2  a pending is published only when the bio with its record and its data has ended, with FUA
+ *      if the device has a cache.
+ *  I5  a slot comes into a table only when its record is durable; a record says "durable" of
+ *      others only when these are.
+ *
+ * What a crash leaves: records that had not ended may be there or not, and of those that are, the
+ * data may be missing. disk/replay.c finds out.
+ *
+ * All of this is done by the engine's worker, but for the end of the bio.
+ */
+#include <linux/crc32c.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "copy/pending.h"
+#include "disk/blocks.h"
+#include "disk/commit.h"
+#include "disk/log.h"
+#include "disk/meta.h"
+#include "disk/private.h"
+#include "disk/slots.h"
+#include "origin/origin.h"
+#include "store/space.h"
+#include "store/store.h"
+#include "store/zones.h"
+#include "trace/cowsnap.h"
+
+static int log_default = -1;
+module_param_named(log, log_default, int, 0644);
+MODULE_PARM_DESC(log,
+		 "whether new persistent stores have a log (1 or 0; default -1: on rotational disks)");
+
+/* Runs that one record takes at most. */
+#define LOG_MEMBERS		64U
+
+/* A run of chunks in a record. */
+struct cow_log_member {
+	struct cow_pending *pending;
+	struct cow_job *job;
+	unsigned int offset_sectors;	/* in the job */
+	u32 nr;				/* chunks */
+};
+
+/* A record, from its first member to the end of all records before it. */
+struct cow_log_write {
+	struct list_head node;		/* zone->under_way */
+	struct cow_meta *meta;
+	unsigned int zone;
+	u64 chunk;			/* its own; data is behind it */
+	u32 nr;				/* slots */
+	u32 nr_data;			/* of the first chunks, how many have to be written */
+	u32 vecs;			/* pages of all data */
+	u32 nr_members;
+	u32 left;			/* members that cow_log_done() has not been called for */
+	bool ended;
+	void *block;
+	struct cow_log_member member[];
+};
+
+static struct cowsnap_slot *record_slot(struct cow_log_write *w, u32 i)
+{
+	return (struct cowsnap_slot *)((struct cowsnap_log_record *)w->block + 1) + i;
+}
+
+/* ----------------------------------------------------------------- one begins */
+
+static struct cow_log_write *write_alloc(struct cow_meta *meta)
+{
+	const gfp_t gfp = GFP_NOWAIT | __GFP_NOWARN;
+	struct cow_log_write *w;
+
+	w = kzalloc(struct_size(w, member, LOG_MEMBERS), gfp);
+	if (!w)
+		return NULL;
+	w->block = kzalloc(meta->geometry.block_bytes, gfp);
+	if (w->block)
+		return w;
+	kfree(w);
+	return NULL;
+}
+
+static void write_free(struct cow_log_write *w)
+{
+	kfree(w->block);
+	kfree(w);
+}
+
+/* Is there something for cow_zone_work() to do? For room it is asked once in a while only. */
+static bool asks_for_zones(const struct cow_meta *meta)
+{
+	bool rests = time_before(jiffies, READ_ONCE(meta->log.again));
+	struct cow_store *store = meta->store;
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (cow_zone_is_due(store, &store->zone[i]) ||
+		    (store->zone[i].state == COW_ZONE_NONE && !rests))
+			return true;
+	return false;
+}
+
+/* In the zone that is written to, or else in the other one, if that is open. */
+static bool find_chunk(struct cow_meta *meta, u32 nr, u64 *chunk)
+{
+	struct cow_store *store = meta->store;
+	bool found;
+
+	spin_lock(&store->origin->state_lock);
+	found = cow_zone_begin_record(&store->zone[meta->log.at], nr, chunk);
+	if (!found) {
+		meta->log.at = !meta->log.at;
+		found = cow_zone_begin_record(&store->zone[meta->log.at], nr, chunk);
+		/* Does nothing if it is queued already, or has failed and waits. */
+		if (asks_for_zones(meta) && !store->closing)
+			queue_delayed_work(store->origin->wq, &store->zone_work, 0);
+	}
+	spin_unlock(&store->origin->state_lock);
+	return found;
+}
+
+static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
+{
+	struct cow_log_write *w = write_alloc(meta);
+	struct cow_log_zone *zone;
+
+	if (!w)
+		return NULL;
+	if (!find_chunk(meta, nr, &w->chunk)) {
+		write_free(w);
+		return NULL;
+	}
+	w->meta = meta;
+	w->zone = meta->log.at;
+	zone = &meta->log.zone[w->zone];
+	list_add_tail(&w->node, &zone->under_way);
+	meta->log.open = w;
+	return w;
+}
+
+/* ---------------------------------------------------------------- and is filled */
+
+/* A run that no record could take. */
+static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p)
+{
+	const struct cow_store *store = meta->store;
+	unsigned int sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
+
+	return READ_ONCE(store->options.log) && cow_log_suits(store) &&
+	       !cow_meta_is_fenced(meta) && p->kind == COW_COPIED &&
+	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
+	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;
+}
+
+/* Has @w room for the run, and its zone? */
+static bool record_has_room(struct cow_log_write *w, const struct cow_pending *p)
+{
+	struct cow_store *store = w->meta->store;
+	u32 nr = cow_pending_nr(p);
+	bool has;
+
+	if (w->nr_members == LOG_MEMBERS ||
+	    w->nr + nr > cowsnap_log_slots(&w->meta->geometry) ||
+	    w->vecs + cow_job_vecs(p->offset_sectors, cow_chunk_to_sector(store, nr)) >=
+	    BIO_MAX_VECS)
+		return false;
+	spin_lock(&store->origin->state_lock);
+	has = cow_zone_has_room(&store->zone[w->zone], nr);
+	spin_unlock(&store->origin->state_lock);
+	return has;
+}
+
+/* The place that @p had is not needed: it is in the zone now. */
+static void change_place(struct cow_log_write *w, struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+	u32 nr = cow_pending_nr(p);
+
+	spin_lock(&store->origin->state_lock);
+	cow_space_free(&store->space, p->place, nr);
+	p->place = cow_zone_give(store, &store->zone[w->zone], nr);
+	spin_unlock(&store->origin->state_lock);
+}
+
+static void fill_slots(struct cow_log_write *w, struct cow_pending *p, struct cow_job *job)
+{
+	u32 i, nr = cow_pending_nr(p);
+
+	for (i = 0; i < nr; i++) {
+		bool zero = p->nr_zero && test_bit(i, p->zero);
+
+		cow_slot_fill(w->meta, p, job, i, record_slot(w, w->nr + i));
+		if (!zero)
+			w->nr_data = w->nr + i + 1;
+	}
+	w->nr += nr;
+}
+
+static void record_take(struct cow_log_write *w, struct cow_pending *p, struct cow_job *job)
+{
+	u32 nr = cow_pending_nr(p);
+
+	change_place(w, p);
+	fill_slots(w, p, job);
+	w->vecs += cow_job_vecs(p->offset_sectors, cow_chunk_to_sector(p->store, nr));
+	w->member[w->nr_members++] = (struct cow_log_member){
+		.pending = p, .job = job, .offset_sectors = p->offset_sectors, .nr = nr,
+	};
+	p->record = w;
+	cow_job_hold(job);
+}
+
+bool cow_log_add(struct cow_pending *p, struct cow_job *job)
+{
+	struct cow_meta *meta = p->store->meta;
+	struct cow_log_write *w = meta->log.open;
+
+	if (!run_suits(meta, p))
+		return false;
+	if (w && !record_has_room(w, p)) {
+		cow_log_send(meta);
+		w = NULL;
+	}
+	if (!w)
+		w = record_begin(meta, cow_pending_nr(p));
+	if (!w)
+		return false;
+	record_take(w, p, job);
+	/* The worker sends it at the end of this round. It may look without the lock. */
+	if (list_empty_careful(&meta->work_node))
+		cow_meta_kick(meta);
+	return true;
+}
+
+/* ----------------------------------------------------------------- it is written */
+
+static void record_seal(struct cow_log_write *w)
+{
+	struct cow_log_zone *zone = &w->meta->log.zone[w->zone];
+	const struct cowsnap_geometry *g = &w->meta->geometry;
+	struct cowsnap_log_record *record = w->block;
+	u64 sector = cowsnap_log_sector(g, w->chunk);
+
+	record->index = cpu_to_le32(zone->index++);
+	record->series = cpu_to_le64(zone->series);
+	record->mark = cpu_to_le64(cowsnap_log_mark(w->meta->uuid, sector, zone->series));
+	record->durable = cpu_to_le32(zone->durable);
+	record->nr = cpu_to_le16(w->nr);
+	record->crc = cpu_to_le32(cowsnap_log_crc(w->meta->uuid, sector, record,
+						  g->block_bytes));
+}
+
+static void record_endio(struct bio *bio)
+{
+	struct cow_log_write *w = bio->bi_private;
+	blk_status_t status = bio->bi_status;
+	u32 i, nr = w->nr_members;
+
+	bio_put(bio);
+	/* With the end of its last job the record may go at any time. */
+	for (i = 0; i < nr; i++) {
+		struct cow_job *job = w->member[i].job;
+
+		if (status)
+			w->member[i].pending->status = status;
+		cow_job_let_go(job);
+	}
+}
+
+static void add_data(struct cow_log_write *w, struct bio *bio)
+{
+	const struct cow_store *store = w->meta->store;
+	u32 i, at = 0;
+
+	/* Zeroes at the end need not be written. */
+	for (i = 0; i < w->nr_members && at < w->nr_data; i++) {
+		struct cow_log_member *m = &w->member[i];
+		u32 nr = min(m->nr, w->nr_data - at);
+
+		cow_job_add_to_bio(m->job, m->offset_sectors, cow_chunk_to_sector(store, nr), bio);
+		at += m->nr;
+	}
+}
+
+void cow_log_send(struct cow_meta *meta)
+{
+	/* Writers wait for this: see cow_pending_write(). */
+	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE;
+	struct block_device *bdev = meta->store->bdev;
+	struct cow_log_write *w = meta->log.open;
+	struct bio *bio;
+
+	if (!w)
+		return;
+	meta->log.open = NULL;
+	w->left = w->nr_members;
+	record_seal(w);
+	/* Without FUA of the device the block layer flushes. */
+	if (bdev_write_cache(bdev))
+		opf |= REQ_FUA;
+	bio = bio_alloc_bioset(bdev, w->vecs + 1, opf, GFP_NOIO, &meta->bios);
+	bio->bi_iter.bi_sector = cowsnap_log_sector(&meta->geometry, w->chunk);
+	bio->bi_end_io = record_endio;
+	bio->bi_private = w;
+	__bio_add_page(bio, virt_to_page(w->block), meta->geometry.block_bytes,
+		       offset_in_page(w->block));
+	add_data(w, bio);
+	meta->stats.records++;
+	submit_bio_noacct(bio);
+}
+
+/* --------------------------------------------------------------- and has ended */
+
+/* The slots of @p are in the record; now in the tables as well, in memory. */
+static int put_slots(struct cow_log_write *w, const struct cow_pending *p)
+{
+	struct cow_meta *meta = w->meta;
+	u32 i = p->place - w->chunk - 1, end = i + cow_pending_nr(p);
+	int r = 0;
+
+	mutex_lock(&meta->blocks_lock);
+	while (i < end && r >= 0) {
+		r = cow_slots_put(meta, w->chunk + 1 + i, record_slot(w, i), end - i);
+		i += max(r, 0);
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return min(r, 0);
+}
+
+/* Records are durable in any order; those before the first that is not are counted. */
+static void count_durable(struct cow_meta *meta, struct cow_log_zone *zone)
+{
+	struct cow_log_write *w;
+
+	while ((w = list_first_entry_or_null(&zone->under_way, struct cow_log_write, node))) {
+		if (!w->ended)
+			break;
+		list_del(&w->node);
+		write_free(w);
+		if (cow_meta_is_fenced(meta))
+			continue;
+		WRITE_ONCE(zone->durable, zone->durable + 1);
+		WRITE_ONCE(meta->log.nr_durable, meta->log.nr_durable + 1);
+	}
+}
+
+static void record_ended(struct cow_log_write *w)
+{
+	struct cow_meta *meta = w->meta;
+	struct cow_store *store = meta->store;
+	unsigned int zone = w->zone;
+
+	w->ended = true;
+	count_durable(meta, &meta->log.zone[zone]);
+	cow_meta_note(meta);
+	spin_lock(&store->origin->state_lock);
+	if (cow_zone_end_record(&store->zone[zone]) && !store->closing)
+		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+	spin_unlock(&store->origin->state_lock);
+}
+
+void cow_log_done(struct cow_pending *p)
+{
+	struct cow_log_write *w = p->record;
+
+	p->record = NULL;
+	/* It may be on the disk without its data. Nothing follows it, as after a commit. */
+	if (!p->status && put_slots(w, p))
+		p->status = BLK_STS_IOERR;
+	if (p->status)
+		cow_meta_fence(w->meta);
+	if (!--w->left)
+		record_ended(w);
+}
+
+/* -------------------------------------------------------------------- its zones */
+
+u32 cow_log_durable(const struct cow_meta *meta, unsigned int index)
+{
+	return READ_ONCE(meta->log.zone[index].durable);
+}
+
+void cow_log_set_zone(struct cow_meta *meta, unsigned int index, u64 series, u32 durable)
+{
+	struct cow_log_zone *zone = &meta->log.zone[index];
+
+	zone->series = series;
+	zone->index = durable;
+	WRITE_ONCE(zone->durable, durable);
+}
+
+void cow_log_rest(struct cow_meta *meta, unsigned long delay)
+{
+	WRITE_ONCE(meta->log.again, jiffies + delay);
+}
+
+unsigned int cow_log_default(struct block_device *bdev)
+{
+	int value = READ_ONCE(log_default);
+
+	return value < 0 ? bdev_rot(bdev) : !!value;
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: room for the log: zones, and the chunks of records in them
+ *
+ * A zone is a run of chunks that records of the log are written to, one behind the other:
+ *
+ *	NONE --named--> OPEN --no room for the next record--> FULL --left--> NONE
+ *
+ *	start                      next                              end
+ *	| R | data | R | more data |   not given yet                  |
+ *
+ * Its chunks are set aside from the room all together. While it is named nothing else may be
+ * put there, since its records speak of them: a chunk that loses its version stays empty.
+ * When it is left, what holds no version is room again: records, what was never given, what
+ * was freed meanwhile.
+ */
+#include <linux/module.h>
+
+#include "origin/origin.h"
+#include "store/state.h"
+#include "store/store.h"
+#include "store/zones.h"
+
+/* Most sectors of a zone, and fewest chunks: with fewer the superblock is written too often. */
+#define ZONE_SECTORS		32768U
+#define ZONE_LEAST		16U
+
+/* A zone is no larger than this part of the store, and such a part stays free beside it. */
+#define ZONE_SHARE		32U
+#define FREE_SHARE		8U
+
+/* Segments that are looked at for one zone: the lock is held meanwhile. */
+#define ZONE_SEGMENTS		16U
+
+/* A copy of a larger chunk takes longer than the seek that a log spares. */
+#define LOG_CHUNK_SECTORS	512U
+
+bool cow_log_suits(const struct cow_store *store)
+{
+	return store->meta && store->chunk_sectors <= LOG_CHUNK_SECTORS;
+}
+
+static u32 zone_most(const struct cow_store *store)
+{
+	return min3((u64)ZONE_SECTORS >> store->chunk_shift, (u64)COWSNAP_ZONE_CHUNKS,
+		    store->space.total / ZONE_SHARE);
+}
+
+bool cow_zones_wanted(const struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+	u64 kept = space->used + space->total / FREE_SHARE + zone_most(store);
+
+	lockdep_assert_held(&store->origin->state_lock);
+	return store->options.log && cow_log_suits(store) && !store->zones_ending &&
+	       !store->closing && kept < space->total && zone_most(store) >= ZONE_LEAST;
+}
+
+void cow_zone_pass_on(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (cow_space_is_last(&store->space, store->zone_segment))
+		store->zone_segment = 0;
+	else
+		store->zone_segment++;
+}
+
+/* The longest run in the next few segments. Returns its length. */
+static u32 find_run(struct cow_store *store, u64 *place)
+{
+	struct cow_space *space = &store->space;
+	u32 most = zone_most(store), best = 0, nr, i;
+	u64 found, best_segment = 0;
+
+	for (i = 0; i < ZONE_SEGMENTS && best < most; i++) {
+		nr = cow_space_longest(space, store->zone_segment, most, &found);
+		if (nr > best) {
+			best = nr;
+			best_segment = store->zone_segment;
+			*place = found;
+		}
+		cow_zone_pass_on(store);
+	}
+	if (best >= ZONE_LEAST)
+		store->zone_segment = best_segment;
+	return best;
+}
+
+bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
+{
+	u64 place = 0;
+	u32 nr;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	nr = find_run(store, &place);
+	if (nr < ZONE_LEAST || !cow_space_set_aside(&store->space, &zone->room, place, nr))
+		return false;
+	zone->state = COW_ZONE_NONE;
+	zone->under_way = 0;
+	zone->next = 0;
+	return true;
+}
+
+void cow_zone_open(struct cow_zone *zone, struct cow_zone *fresh)
+{
+	*zone = *fresh;
+	list_replace(&fresh->room.node, &zone->room.node);
+	zone->state = COW_ZONE_OPEN;
+}
+
+void cow_zone_leave(struct cow_store *store, struct cow_zone *zone)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	cow_space_end_aside(&store->space, &zone->room);
+	zone->state = COW_ZONE_NONE;
+}
+
+bool cow_zone_has_room(const struct cow_zone *zone, u32 nr)
+{
+	return zone->state == COW_ZONE_OPEN && nr <= zone->room.nr - zone->next;
+}
+
+bool cow_zone_begin_record(struct cow_zone *zone, u32 nr, u64 *chunk)
+{
+	if (!cow_zone_has_room(zone, nr + 1)) {
+		if (zone->state == COW_ZONE_OPEN)
+			zone->state = COW_ZONE_FULL;
+		return false;
+	}
+	*chunk = zone->room.start + zone->next++;
+	zone->under_way++;
+	return true;
+}
+
+u64 cow_zone_give(struct cow_store *store, struct cow_zone *zone, u32 nr)
+{
+	u64 place = zone->room.start + zone->next;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	cow_space_use_aside(&store->space, &zone->room, place, nr);
+	zone->next += nr;
+	return place;
+}
+
+bool cow_zone_end_record(struct cow_zone *zone)
+{
+	return !--zone->under_way && zone->state == COW_ZONE_FULL;
+}
+
+/* --------------------------------------------------------------- zones are left */
+
+bool cow_zone_is_due(const struct cow_store *store, struct cow_zone *zone)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (zone->state == COW_ZONE_OPEN &&
+	    (!store->options.log || store->zones_ending || store->closing))
+		zone->state = COW_ZONE_FULL;
+	return zone->state == COW_ZONE_FULL && !zone->under_way;
+}
+
+static unsigned int nr_in_use(const struct cow_store *store)
+{
+	unsigned int i, nr = 0;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		nr += store->zone[i].state != COW_ZONE_NONE;
+	return nr;
+}
+
+bool cow_zones_end(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (store->zones_stuck || !nr_in_use(store))
+		return false;
+	store->zones_ending = true;
+	mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+	return true;
+}
+
+void cow_zones_turned(struct cow_store *store, int r)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	store->zones_stuck = r;
+	/* The end of the last record under way has it tried again. */
+	if (store->zones_ending && !r && nr_in_use(store))
+		return;
+	store->zones_ending = false;
+	if (store->blocked == COW_STORE_PREPARING)
+		cow_store_unblock(store);
+}
