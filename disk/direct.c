@@ -106,8 +106,8 @@ static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
 			   b->sector, b->data, meta->geometry.block_bytes);
 }
 
-/* Free the first slots of @place that are in one block. Returns how many, or -errno. */
-static int free_in_block(struct cow_meta *meta, const u64 *place, size_t nr)
+/* Write the first slots of @slots that are in one block. Returns how many, or -errno. */
+static int set_in_block(struct cow_meta *meta, const struct cow_placed_slot *slots, size_t nr)
 {
 	struct cowsnap_segment seg;
 	struct cow_block *b = NULL;
@@ -116,33 +116,49 @@ static int free_in_block(struct cow_meta *meta, const u64 *place, size_t nr)
 	int r;
 
 	for (i = 0; i < nr; i++) {
-		r = cow_slot_where(meta, place[i], &seg, &block, &index);
+		r = cow_slot_where(meta, slots[i].place, &seg, &block, &index);
 		if (!r && b && b->number != seg.first_block + block)
 			break;
 		if (!r && !b)
 			r = cow_block_get(meta, &seg, block, false, &b);
 		if (r)
 			return r;
-		cowsnap_slot_set(cow_block_slot(b, index), 0, 0, COWSNAP_SLOT_FREE, 0);
+		*cow_block_slot(b, index) = slots[i].slot;
 	}
+	cow_meta_note_used(meta, b->number);
 	r = block_rewrite(meta, b);
 	return r ?: i;
 }
 
-int cow_meta_free_slots(struct cow_meta *meta, const u64 *place, size_t nr)
+int cow_meta_set_slots(struct cow_meta *meta, const struct cow_placed_slot *slots, size_t nr)
 {
 	int r = 0;
 
 	mutex_lock(&meta->blocks_lock);
 	while (nr) {
-		r = free_in_block(meta, place, nr);
+		r = set_in_block(meta, slots, nr);
 		if (r < 0)
 			break;
-		place += r;
+		slots += r;
 		nr -= r;
 	}
 	mutex_unlock(&meta->blocks_lock);
 	return min(r, 0);
+}
+
+int cow_meta_keep_slots(struct cow_meta *meta, const struct cow_placed_slot *slots, size_t nr)
+{
+	size_t i;
+	int r = 0;
+
+	mutex_lock(&meta->blocks_lock);
+	for (i = 0; i < nr && !r; i++) {
+		r = cow_blocks_stay(meta, slots[i].place, 1);
+		if (!r)
+			r = min(cow_slots_put(meta, slots[i].place, &slots[i].slot, 1), 0);
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return r;
 }
 
 void cow_meta_seal_super_blocks(struct cow_meta *meta)

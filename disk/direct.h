@@ -29,12 +29,21 @@ int cow_meta_write_slots(struct cow_meta *meta, u64 place, u32 nr,
  */
 int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *super);
 
+/* A slot, and the place that it is for. */
+struct cow_placed_slot {
+	u64 place;
+	struct cowsnap_slot slot;
+};
+
 /*
- * While loading, with the metadata acquired: free the slots of @nr chunks, ascending in
- * @place. Each of their blocks is written once, with its other slots and its header as they
- * were. Not flushed. Returns 0 or a negative errno. May sleep.
+ * While loading, with the metadata acquired: write @nr slots, ascending by place. Each of their
+ * blocks is written once, with its other slots and its header as they were. Not flushed. Returns 0
+ * or a negative errno. May sleep.
  */
-int cow_meta_free_slots(struct cow_meta *meta, const u64 *place, size_t nr);
+int cow_meta_set_slots(struct cow_meta *meta, const struct cow_placed_slot *slots, size_t nr);
+
+/* The same in memory alone, where their blocks stay: the store may only be read. */
+int cow_meta_keep_slots(struct cow_meta *meta, const struct cow_placed_slot *slots, size_t nr);
 
 /* A new store: the slots that share blocks with the superblocks are empty. */
 void cow_meta_seal_super_blocks(struct cow_meta *meta);

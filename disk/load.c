@@ -23,15 +23,20 @@
  * opens a store before its origin has a length; then all slots in doubt wait until it has
  * one (cow_load_settle()).
  *
- * Until all is settled nothing is written. Then each block with slots to drop is written
- * once, the others in it as fresh as they were, the numbers in its header as they were;
- * the superblock comes last and names all commits durable. A cut at any point of this
- * leaves a store that is settled in the same way the next time.
+ * Records of the log (disk/replay.c) come behind the tables. A slot of one counts where the table
+ * has none; it is in doubt if its record is not known to have ended. Those that are believed are
+ * written into the tables.
+ *
+ * Until all is settled nothing is written. Then each block with slots to drop, or slots of the
+ * log, is written once, the others in it as fresh as they were, the numbers in its header as they
+ * were; the superblock comes last, names all commits durable and no zone of the log. A cut at any
+ * point of this leaves a store that is settled in the same way the next time.
  */
 #include <linux/crc32c.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/sort.h>
 #include <linux/vmalloc.h>
 
 #include "dm-cowsnap-exception.h"
@@ -42,9 +47,11 @@
 #include "disk/intake.h"
 #include "disk/io.h"
 #include "disk/load.h"
+#include "disk/log.h"
 #include "disk/mend.h"
 #include "disk/meta.h"
 #include "disk/records.h"
+#include "disk/replay.h"
 #include "disk/scan.h"
 #include "disk/super.h"
 #include "disk/track.h"
@@ -60,6 +67,9 @@
 
 /* The room for slots in doubt, at first. */
 #define SUSPECTS_MIN	1024U
+
+/* The sequence of a slot in doubt that stands in a record of the log. */
+#define SEQUENCE_OF_LOG		U64_MAX
 
 /* A copied slot in doubt. */
 struct cow_suspect {
@@ -93,6 +103,9 @@ struct cow_loader {
 	bool judged;			/* all of them: only slots to drop are left */
 	struct cow_piece_slot *pieces;
 	size_t nr_pieces, max_pieces;
+	struct cow_placed_slot *logged;	/* of records that are believed; tables lack them */
+	size_t nr_logged, max_logged;	/* room for those in doubt as well */
+	u32 lost_records_of_log;
 	struct xarray lost_records;	/* numbers of blocks of records */
 	bool failed;			/* it could not be settled */
 	u8 *buffer;			/* a chunk */
@@ -355,6 +368,82 @@ static int load_tables(struct cow_loader *l)
 	return r;
 }
 
+/* ------------------------------------------------------------------------ the log */
+
+/* Its slot is to be written into the tables. There is room for it. */
+static void add_logged(struct cow_loader *l, u64 place, const struct cowsnap_slot *slot)
+{
+	struct cow_placed_slot *placed = &l->logged[l->nr_logged++];
+
+	placed->place = place;
+	placed->slot = *slot;
+	cowsnap_slot_set_fresh(&placed->slot, false);
+}
+
+/* Records have copies alone. */
+static bool logged_makes_sense(void *context, const struct cowsnap_slot *slot, u32 nr, u64 place)
+{
+	struct cow_raw_slot raw;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		slot_parse(&slot[i], &raw);
+		if ((raw.kind != COWSNAP_SLOT_COPIED && raw.kind != COWSNAP_SLOT_ZERO) ||
+		    !slot_makes_sense(context, &raw, place + i))
+			return false;
+	}
+	return true;
+}
+
+/* A slot that the table has is right: it is this one, or later. So is a table that is lost. */
+static int load_logged(void *context, const struct cowsnap_slot *slot, u64 place, bool in_doubt)
+{
+	struct cow_loader *l = context;
+	struct cow_raw_slot raw;
+	struct cow_extent ext;
+	int r;
+
+	if (cow_space_is_taken(&l->store->space, place))
+		return 0;
+	slot_parse(slot, &raw);
+	r = cow_space_take(&l->store->space, place, 1);
+	if (r)
+		return r;
+	l->epoch = max(l->epoch, raw.epoch);
+	ext.chunk = raw.chunk;
+	ext.nr = 1;
+	ext.place = place;
+	ext.epoch = raw.epoch;
+	ext.kind = kind_of_slot[raw.kind];
+	if (in_doubt && ext.kind == COW_COPIED)
+		return add_suspect(l, &ext, SEQUENCE_OF_LOG, cowsnap_slot_crc(slot));
+	add_logged(l, place, slot);
+	return take_in(l, &ext);
+}
+
+static int load_log(struct cow_loader *l, const struct cowsnap_super *super)
+{
+	struct cow_replay replay = {
+		.store = l->store, .context = l,
+		.makes_sense = logged_makes_sense, .slot = load_logged,
+	};
+	unsigned int i;
+	int r = 0;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		l->max_logged += le32_to_cpu(super->zone[i].chunks);
+	if (!l->max_logged)
+		return 0;
+	l->logged = kvmalloc_array(l->max_logged, sizeof(*l->logged), GFP_KERNEL);
+	if (!l->logged)
+		return -ENOMEM;
+	for (i = 0; i < COWSNAP_ZONES && !r; i++)
+		if (cowsnap_zone_in_use(&super->zone[i]))
+			r = cow_replay_zone(&replay, &super->zone[i]);
+	l->lost_records_of_log = replay.nr_lost;
+	return r;
+}
+
 /* ------------------------------------------------------- what is in doubt, settled */
 
 enum cow_verdict {
@@ -422,6 +511,15 @@ static enum cow_verdict judge(struct cow_loader *l, const struct cow_suspect *s)
 	return COW_DAMAGED;
 }
 
+/* Whether its data is right or was damaged later, its record had ended. */
+static void believe_logged(struct cow_loader *l, const struct cow_suspect *s)
+{
+	struct cowsnap_slot slot;
+
+	cowsnap_slot_set(&slot, s->ext.chunk, s->ext.epoch, COWSNAP_SLOT_COPIED, s->crc);
+	add_logged(l, s->ext.place, &slot);
+}
+
 static int judge_one(struct cow_loader *l, const struct cow_suspect *s)
 {
 	enum cow_verdict verdict = judge(l, s);
@@ -434,6 +532,8 @@ static int judge_one(struct cow_loader *l, const struct cow_suspect *s)
 	r = take_in(l, &s->ext);
 	if (!r && verdict == COW_DAMAGED)
 		l->nr_bad++;
+	if (!r && s->sequence == SEQUENCE_OF_LOG)
+		believe_logged(l, s);
 	return r;
 }
 
@@ -457,26 +557,70 @@ static int judge_suspects(struct cow_loader *l)
 	return r ?: cow_intake_flush(&l->intake);
 }
 
-/* The first write since the store was opened. */
-static int free_slots(struct cow_loader *l)
+static int compare_places(const void *a, const void *b)
 {
-	u64 *place;
+	const struct cow_placed_slot *x = a, *y = b;
+
+	return x->place < y->place ? -1 : x->place > y->place;
+}
+
+/*
+ * What is to change in the tables, by place: slots that are dropped are free, those of the log come
+ * in. One that is dropped and stood in the log alone is free already.
+ */
+static struct cow_placed_slot *gather_slots(struct cow_loader *l, size_t *nr)
+{
+	struct cow_placed_slot *slots;
 	size_t i;
+
+	*nr = 0;
+	slots = kvcalloc(l->nr_dropped + l->nr_logged, sizeof(*slots), GFP_KERNEL);
+	if (!slots)
+		return NULL;
+	for (i = 0; i < l->nr_dropped; i++)
+		if (l->suspects[i].sequence != SEQUENCE_OF_LOG)
+			slots[(*nr)++].place = l->suspects[i].ext.place;
+	if (l->nr_logged)
+		memcpy(slots + *nr, l->logged, l->nr_logged * sizeof(*slots));
+	*nr += l->nr_logged;
+	sort(slots, *nr, sizeof(*slots), compare_places, NULL);
+	return slots;
+}
+
+/* The first write since the store was opened. What may only be read is changed in memory. */
+static int change_slots(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	struct cow_placed_slot *slots;
+	size_t nr;
 	int r;
 
-	if (!l->nr_dropped)
+	if (!store->writable)
+		return l->nr_logged ? cow_meta_keep_slots(l->meta, l->logged, l->nr_logged) : 0;
+	if (!l->nr_dropped && !l->nr_logged)
 		return 0;
-	place = kvmalloc_array(l->nr_dropped, sizeof(*place), GFP_KERNEL);
-	if (!place)
+	slots = gather_slots(l, &nr);
+	if (!slots)
 		return -ENOMEM;
-	for (i = 0; i < l->nr_dropped; i++)
-		place[i] = l->suspects[i].ext.place;
 	cow_meta_acquire(l->meta);
-	r = cow_meta_free_slots(l->meta, place, l->nr_dropped);
+	r = cow_meta_set_slots(l->meta, slots, nr);
 	cow_meta_release(l->meta);
-	kvfree(place);
+	kvfree(slots);
 	/* Durable before the superblock says that nothing is in doubt any more. */
-	return r ?: blkdev_issue_flush(l->store->bdev);
+	return r ?: blkdev_issue_flush(store->bdev);
+}
+
+/* All that they had is in the tables: the superblock that is written next names no zone. */
+static void forget_zones(struct cow_store *store)
+{
+	unsigned int i;
+
+	mutex_lock(&store->records_lock);
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		store->zone_name[i].start = 0;
+		store->zone_name[i].nr = 0;
+	}
+	mutex_unlock(&store->records_lock);
 }
 
 static void report_suspects(struct cow_loader *l)
@@ -536,12 +680,15 @@ static int settle(struct cow_loader *l)
 		drop_suspects(l);
 	}
 	l->judged = true;
-	if (store->writable)
-		r = free_slots(l) ?: forget_lost_records(l);
+	r = change_slots(l);
+	if (!r && store->writable)
+		r = forget_lost_records(l);
 	if (!r)
 		r = forget_the_dead(store);
 	if (r)
 		return r;
+	if (store->writable)
+		forget_zones(store);
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), max(l->last, l->durable));
 	return store->writable ? cow_super_write(store, NULL) : 0;
 }
@@ -552,6 +699,7 @@ static void loader_free(struct cow_loader *l)
 	cow_intake_exit(&l->intake);
 	kvfree(l->suspects);
 	kvfree(l->pieces);
+	kvfree(l->logged);
 	kvfree(l->buffer);
 	kfree(l);
 }
@@ -733,6 +881,10 @@ static bool super_fits(struct cow_store *store, const struct cowsnap_super *supe
 		 le32_to_cpu(super->blocks) < 2)
 		cow_fail(error, "Store %pg: %u table blocks cannot be: run cowsnap repair",
 			 store->bdev, le32_to_cpu(super->blocks));
+	else if (!cowsnap_zones_fit(cow_meta_geometry(store->meta), super->zone,
+				    store->space.nr_chunks, le32_to_cpu(super->blocks)))
+		cow_fail(error, "Store %pg: the zones of its log cannot be: run cowsnap repair",
+			 store->bdev);
 	else if (le64_to_cpu(super->durable) >= BIT_ULL(62) ||
 		 le64_to_cpu(super->sequence) >= BIT_ULL(62))
 		cow_fail(error, "Store %pg: numbers of commits cannot be: run cowsnap repair",
@@ -743,6 +895,23 @@ static bool super_fits(struct cow_store *store, const struct cowsnap_super *supe
 	else
 		return true;
 	return false;
+}
+
+static void take_zones(struct cow_store *store, const struct cowsnap_super *super)
+{
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		const struct cowsnap_zone *zone = &super->zone[i];
+
+		store->zone_name[i].start = cowsnap_zone_start(zone);
+		store->zone_name[i].series = cowsnap_zone_series(zone);
+		store->zone_name[i].nr = le32_to_cpu(zone->chunks);
+		store->zone_series = max(store->zone_series, store->zone_name[i].series);
+		cow_log_set_zone(store->meta, i, cowsnap_zone_series(zone),
+				 cowsnap_zone_durable(zone));
+	}
+	store->lost_epoch = min_t(u64, le64_to_cpu(super->lost_epoch), COW_EPOCH_MAX);
 }
 
 static void take_super(struct cow_store *store, const struct cowsnap_super *super)
@@ -760,6 +929,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?
 			       COW_SNAP_OVERFLOWED : COW_SNAP_INVALID;
 	cow_options_load(&store->options, super);
+	take_zones(store, super);
 }
 
 /*
@@ -781,10 +951,32 @@ static void note_damage(struct cow_loader *l)
 	store->damage_mark = l->damage_mark;
 }
 
+/*
+ * The same for records of the log. Their zones will be gone, so it has to be remembered until the
+ * snapshots are gone that may have lost something.
+ */
+static void note_lost_records(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	bool concerned = false;
+	struct cow_snap *snap;
+
+	list_for_each_entry(snap, &store->snaps, node)
+		concerned |= snap->epoch <= store->lost_epoch &&
+			     (snap->state == COW_SNAP_LIVE || snap->state == COW_SNAP_MERGING);
+	if (!concerned)
+		store->lost_epoch = 0;
+	store->lost_records = l->lost_records_of_log;
+	if (!store->lost_records)
+		return;
+	store->epoch = max_t(u64, store->epoch, l->epoch);
+	store->lost_epoch = store->epoch++;
+}
+
 static int load_all(struct cow_loader *l, const struct cowsnap_super *super, char **error)
 {
 	struct cow_store *store = l->store;
-	int r = load_tables(l);
+	int r = load_tables(l) ?: load_log(l, super);
 
 	if (!r)
 		r = cow_intake_flush(&l->intake);
@@ -801,6 +993,7 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 		return r;
 	}
 	note_damage(l);
+	note_lost_records(l);
 	/* Until all is settled the superblock must not name later commits durable. */
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);
 	if (store->opened_before_origin)
