@@ -133,6 +133,20 @@ static void check_options(struct store *s, struct report *r)
 		       le32toh(s->super.low_water), REPAIR);
 }
 
+/* ---- the log ---- */
+
+static void check_log(struct store *s, struct report *r)
+{
+	if (le32toh(s->super.log) > 1)
+		report(r, "superblock: log %u is unknown; %s", le32toh(s->super.log), REPAIR);
+	if (s->bad_zones)
+		report(r, "superblock: zones of the log overlap, or are beyond the tables; %s",
+		       GIVES_UP);
+	if (s->lost_records)
+		report(r, "log: %u records are damaged, missing or cannot be read; %s",
+		       s->lost_records, GIVES_UP);
+}
+
 /* ---- table blocks ---- */
 
 bool next_bad_blocks(const struct store *s, u64 *nr, u64 *end)
@@ -410,6 +424,7 @@ void check_store(struct store *s, struct report *r)
 	check_sequences(s, r);
 	check_merge(s, r);
 	check_options(s, r);
+	check_log(s, r);
 	check_blocks(s, r);
 	check_records(s, r);
 	check_trackers(s, r);
@@ -427,6 +442,7 @@ void count_totals(const struct store *s, struct totals *t)
 		t->live += record_live(&s->record[i]);
 	for (i = 0; i < s->nr_read; i++)
 		t->unsure += !!(s->block[i].marks & BLOCK_UNSURE);
+	t->unsure += s->log_unsure;
 	for (i = 0; i < s->nr_entries; i++)
 		t->doubted += !!(s->entry[i].marks & ENTRY_DOUBTED);
 	for (i = 0; i < s->nr_order; i++) {

@@ -12,7 +12,7 @@ struct totals {
 	size_t exceptions;	/* that a live snapshot has */
 	size_t dead;
 	size_t doubted;		/* of a commit not known to have ended, not there */
-	size_t unsure;		/* table blocks of one */
+	size_t unsure;		/* table blocks of one, or records of the log */
 	size_t bad_data;
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "dump.h"
+#include "log.h"
 #include "track.h"
 
 /* ---- the two forms ---- */
@@ -144,6 +145,11 @@ static void dump_head(struct writer *w, const struct store *s)
 	put_value(w, "low_water", le32toh(super->low_water));
 	put_value(w, "copy_ahead", le32toh(super->copy_ahead));
 	put_value(w, "copy_around", le32toh(super->copy_around));
+	/* What older versions do not know is only said of a store that has it. */
+	if (super->log)
+		put_value(w, "log", le32toh(super->log));
+	if (log_series(s))
+		put_value(w, "log_series", log_series(s));
 }
 
 static void dump_records(struct writer *w, const struct store *s)

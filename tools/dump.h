@@ -37,6 +37,7 @@ int dump_store(const struct store *s, FILE *out, bool json);
 struct dump {
 	struct store s;
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
+	u64 log_series;		/* of the last zone of the log; 0: there was none */
 	bool outdated;		/* the store is newer, or the dump cut: no snapshot stays live */
 	u64 go_on;		/* the last epoch that may have been given out since; 0: its own */
 	bool seen_head;

@@ -120,6 +120,8 @@ bool exception_is_unsure(const struct store *s, const struct entry *e)
 {
 	u64 nr = store_block_of(s, e->place);
 
+	if (e->marks & ENTRY_LOGGED)
+		return e->marks & ENTRY_FRESH;
 	return e->marks & ENTRY_FRESH && nr < s->nr_read && s->block[nr].marks & BLOCK_UNSURE;
 }
 
@@ -272,7 +274,8 @@ int exceptions_judge(struct store *s)
 	return 0;
 }
 
-u64 exceptions_lost_epoch(const struct store *s)
+/* Those that the tables lack. */
+static u64 lost_in_tables(const struct store *s)
 {
 	const u16 nonsense = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH;
 	u32 bad = 0, mark = 0;
@@ -297,4 +300,13 @@ u64 exceptions_lost_epoch(const struct store *s)
 	if (bad == le32toh(s->super.damaged_blocks) && mark == le32toh(s->super.damage_mark))
 		return le64toh(s->super.damage_epoch);
 	return ~0ULL;
+}
+
+u64 exceptions_lost_epoch(const struct store *s)
+{
+	u64 tables = lost_in_tables(s), log = le64toh(s->super.lost_epoch);
+
+	if (s->lost_records || s->bad_zones)
+		return ~0ULL;
+	return tables > log ? tables : log;
 }

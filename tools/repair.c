@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "log.h"
 #include "repair.h"
 #include "track.h"
 
@@ -465,6 +466,13 @@ static void repair_super(struct repair *p)
 		     COWSNAP_FULL_INVALIDATE);
 	limit_option(p, "throttle", &s->super.throttle, 100, 100);
 	limit_option(p, "low_water", &s->super.low_water, 100, 0);
+	limit_option(p, "log", &s->super.log, 1, 1);
+	if (s->lost_records)
+		report(p->r, "log: %u records are lost", s->lost_records);
+	if (s->bad_zones) {
+		report(p->r, "log: its zones cannot be: forgotten, with the records in them");
+		log_forget_zones(s);
+	}
 	if (le64toh(s->super.store_sectors) > s->sectors)
 		report(p->r, "the store has %" PRIu64 " sectors now", s->sectors);
 	if (s->bad_epoch)
@@ -520,15 +528,17 @@ static void renumber(struct store *s)
  * 2. Table blocks, as part of the last durable commit. The commit that may not have
  *    ended is left as it is, its doubtful slots too: the kernel can judge them by the
  *    origin, and nobody believes them sooner because other blocks were written.
+ *    What records of the log have is among them. Until 3 their zones are named, and change nothing.
  * 3. Superblocks: nothing is missing any more.
  */
 static int write_all(struct repair *p)
 {
 	struct store *s = p->s;
-	bool tables;
+	bool tables, log;
 
 	renumber(s);
-	tables = blocks_dirty(s);
+	log = log_into_tables(s);
+	tables = blocks_dirty(s) || log;
 	if (store_write_records(s) || store_write_supers(s))
 		return -1;
 	if (!tables)
@@ -541,6 +551,8 @@ static int write_all(struct repair *p)
 	s->super.damage_epoch = 0;
 	s->super.damaged_blocks = 0;
 	s->super.damage_mark = 0;
+	s->super.lost_epoch = 0;
+	log_forget_zones(s);
 	return store_write_supers(s);
 }
 

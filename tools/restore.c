@@ -16,9 +16,24 @@
 /* More than anybody makes snapshots in one store between two dumps. */
 #define EPOCHS_SINCE_DUMP	65536
 
+/* A log with more zones than one since a dump was made has not been seen. */
+#define SERIES_SINCE_DUMP	(1ULL << 32)
+
+/*
+ * No series is given out twice, on this device or on another that the dump is restored to: old
+ * records would be taken for new ones.
+ */
+static void leave_out_series(struct dump *d)
+{
+	if (d->log_series)
+		d->s.super.zone[0].series = htole64(d->log_series + SERIES_SINCE_DUMP);
+}
+
 /* A dump names no features: those of a store follow from what is in it. */
 static void set_features(struct cowsnap_super *super)
 {
+	if (super->log || super->zone[0].series)
+		super->incompat |= htole64(COWSNAP_INCOMPAT_LOG);
 	u64 origin = le64toh(super->origin_sectors), chunk = le32toh(super->chunk_sectors);
 
 	if (origin && chunk && (origin - 1) / chunk >= 1ULL << COWSNAP_CHUNK_BITS)
@@ -32,6 +47,7 @@ static int set_sizes(struct dump *d)
 	memcpy(super->magic, COWSNAP_MAGIC, COWSNAP_MAGIC_BYTES);
 	super->version = htole32(COWSNAP_FORMAT);
 	super->epoch = htole64(d->s.epoch);
+	leave_out_series(d);
 	set_features(super);
 	if (!super_sane(super) || d->s.epoch > COWSNAP_MAX_EPOCH)
 		return dump_fail(d, "a size or the epoch cannot be");
@@ -40,8 +56,9 @@ static int set_sizes(struct dump *d)
 	if (d->s.sequence >= SEQUENCE_LIMIT || d->s.super_sequence >= SEQUENCE_LIMIT)
 		return dump_fail(d, "sequence or super_sequence cannot be");
 	if (le32toh(super->on_full) >= COWSNAP_FULL_POLICIES ||
-	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100)
-		return dump_fail(d, "on_full, throttle or low_water cannot be");
+	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100 ||
+	    le32toh(super->log) > 1 || d->log_series >= SEQUENCE_LIMIT)
+		return dump_fail(d, "on_full, throttle, low_water, log or log_series cannot be");
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "crc32c.h"
+#include "log.h"
 #include "store.h"
 
 #define SECTOR 512
@@ -80,6 +81,7 @@ void store_close(struct store *s)
 	records_free(s);
 	free(s->block);
 	free(s->entry);
+	log_free(s);
 	free(s->order);
 	free(s->live);
 	memset(s, 0, sizeof(*s));
@@ -397,7 +399,7 @@ int store_load(struct store *s)
 	s->bad_epoch = s->epoch > COWSNAP_MAX_EPOCH;
 	if (s->bad_epoch)
 		s->epoch = 0;
-	if (scan_blocks(s) || exceptions_doubt(s) || records_load(s) ||
+	if (log_read(s) || scan_blocks(s) || log_merge(s) || exceptions_doubt(s) || records_load(s) ||
 	    records_judge(s))
 		return -1;
 	return exceptions_judge(s);

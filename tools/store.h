@@ -6,6 +6,7 @@
  *   super.c      what a device is, and which of its superblocks counts
  *   store.c      sizes; table blocks are read and judged
  *   records.c    the snapshots
+ *   log.c        the commit log: slots that tables lack
  *   exceptions.c which versions are alive, which data is what it was
  *   write.c      a store in memory goes to disk
  *
@@ -83,6 +84,7 @@ struct block {
 #define ENTRY_BEYOND	0x100	/* its data would be beyond the device */
 #define ENTRY_TWICE	0x200	/* another one claims the same */
 #define ENTRY_UNREADABLE 0x400	/* why its data is bad, or doubted */
+#define ENTRY_LOGGED	0x800	/* a record of the log has it, no table; fresh: it is in doubt */
 
 /* A slot in use. Those of a store stand in the order of their places. */
 struct entry {
@@ -143,6 +145,12 @@ struct store {
 	struct entry *entry;
 	size_t nr_entries;
 	size_t max_entries;
+	struct entry *logged;	/* of records of the log, whether or not tables have them */
+	size_t nr_logged;
+	size_t max_logged;
+	u32 lost_records;	/* that there were, or may have been */
+	bool bad_zones;		/* the superblock names zones that cannot be */
+	bool log_unsure;	/* some records are not known to have ended */
 	size_t *order;		/* those that count, by chunk and epoch */
 	size_t nr_order;
 

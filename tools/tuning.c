@@ -24,6 +24,7 @@ static const struct tuning {
 	{ "copy_ahead", SIZE, 0, 65536 },
 	{ "copy_around", SIZE, 0, 1024 },
 	{ "undo_buffer", SIZE, 0, 1048576 },
+	{ "log", WORD, 0, 0 },
 };
 
 #define NR ((int)(sizeof(tunings) / sizeof(*tunings)))
@@ -49,6 +50,9 @@ static const struct tuning *find(const char *name)
 
 static int read_word(const char *what, const struct tuning *t, const char *value)
 {
+	if (!strcmp(t->name, "log"))
+		return !strcmp(value, "on") || !strcmp(value, "off") ? 0 :
+		       cannot_because(what, "log \"%s\" is neither on nor off", value);
 	if (!strcmp(value, "invalidate") || !strcmp(value, "drop_oldest") ||
 	    !strcmp(value, "wait"))
 		return 0;
@@ -83,7 +87,7 @@ int tuning_read(const char *what, const char *name, const char *value, char *tex
 	if (!t)
 		return cannot_because(what, "\"%s\" is no option of a store, which are on_full, "
 				      "wait_timeout, low_water, throttle, copy_ahead, copy_around, "
-				      "undo_buffer", name);
+				      "undo_buffer, log", name);
 	snprintf(about, sizeof(about), "%s: %s", what, t->name);
 	status = t->unit == WORD ? read_word(what, t, value) :
 		 t->unit == SIZE ? read_kib(what, t, value, &number) :

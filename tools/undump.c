@@ -75,6 +75,7 @@ static const struct super_value {
 	SUPER_VALUE(low_water),
 	SUPER_VALUE(copy_ahead),
 	SUPER_VALUE(copy_around),
+	SUPER_VALUE(log),
 };
 
 static int set_super_value(struct dump *d, const char *name, u64 value)
@@ -110,6 +111,8 @@ static u64 *own_value(struct dump *d, const char *name)
 		return &d->s.epoch;
 	if (!strcmp(name, "lost_epoch"))
 		return &d->lost_epoch;
+	if (!strcmp(name, "log_series"))
+		return &d->log_series;
 	return NULL;
 }
 
