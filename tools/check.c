@@ -137,11 +137,18 @@ static void check_options(struct store *s, struct report *r)
 
 static void check_log(struct store *s, struct report *r)
 {
+	u64 lost = le64toh(s->super.lost_epoch);
+
 	if (le32toh(s->super.log) > 1)
 		report(r, "superblock: log %u is unknown; %s", le32toh(s->super.log), REPAIR);
 	if (s->bad_zones)
 		report(r, "superblock: zones of the log overlap, or are beyond the tables; %s",
 		       GIVES_UP);
+	if (epochs_live(s, 0, lost))
+		report(r, "superblock: snapshots up to epoch %" PRIu64 " may lack records of the log "
+		       "that were lost before; %s", lost, GIVES_UP);
+	if (s->mended_records)
+		report(r, "log: one bit is wrong in %u records; %s", s->mended_records, REPAIR);
 	if (s->lost_records)
 		report(r, "log: %u records are damaged, missing or cannot be read; %s",
 		       s->lost_records, GIVES_UP);

@@ -47,6 +47,7 @@ struct zone_walk {
 	u32 chunks, chunk;
 	u32 next;		/* the least index that may come */
 	u32 durable;
+	bool mended;
 	u8 block[COWSNAP_MAX_BLOCK_BYTES];
 };
 
@@ -72,8 +73,11 @@ static bool crc_right(const struct store *s, struct zone_walk *w, u64 sector)
 	memcpy(&record, w->block, sizeof(record));
 	difference = le32toh(record.crc) ^
 		     cowsnap_log_crc(s->super.uuid, sector, w->block, s->geo.block_bytes);
-	return !difference || crc32c_mend(w->block + sizeof(record.crc),
-					  s->geo.block_bytes - sizeof(record.crc), difference);
+	if (!difference)
+		return true;
+	w->mended = crc32c_mend(w->block + sizeof(record.crc),
+				s->geo.block_bytes - sizeof(record.crc), difference);
+	return w->mended;
 }
 
 /* Is there a record, in *@record? One that there was, or may have been, is counted as lost. */
@@ -87,6 +91,7 @@ static bool find_record(struct store *s, struct zone_walk *w, struct cowsnap_log
 		s->lost_records++;
 		return false;
 	}
+	w->mended = false;
 	memcpy(record, w->block, sizeof(*record));
 	if (!cowsnap_log_mark_is_near(le64toh(record->mark), mark))
 		return false;
@@ -131,6 +136,7 @@ static int take_record(struct store *s, struct zone_walk *w,
 	if (le32toh(record->durable) > w->durable)
 		w->durable = le32toh(record->durable);
 	w->chunk += le16toh(record->nr);
+	s->mended_records += w->mended;
 	return 0;
 }
 
@@ -180,6 +186,7 @@ int log_read(struct store *s)
 
 	log_free(s);
 	s->lost_records = 0;
+	s->mended_records = 0;
 	s->bad_zones = !cowsnap_zones_fit(&s->geo, s->super.zone, s->nr_chunks,
 					  blocks < s->nr_blocks ? blocks : (u32)s->nr_blocks);
 	for (i = 0; i < (int)COWSNAP_ZONES && !r && !s->bad_zones; i++)

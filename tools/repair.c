@@ -467,6 +467,8 @@ static void repair_super(struct repair *p)
 	limit_option(p, "throttle", &s->super.throttle, 100, 100);
 	limit_option(p, "low_water", &s->super.low_water, 100, 0);
 	limit_option(p, "log", &s->super.log, 1, 1);
+	if (s->mended_records)
+		report(p->r, "log: one bit set right in %u records", s->mended_records);
 	if (s->lost_records)
 		report(p->r, "log: %u records are lost", s->lost_records);
 	if (s->bad_zones) {

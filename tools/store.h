@@ -149,6 +149,7 @@ struct store {
 	size_t nr_logged;
 	size_t max_logged;
 	u32 lost_records;	/* that there were, or may have been */
+	u32 mended_records;	/* one bit of them was wrong */
 	bool bad_zones;		/* the superblock names zones that cannot be */
 	bool log_unsure;	/* some records are not known to have ended */
 	size_t *order;		/* those that count, by chunk and epoch */

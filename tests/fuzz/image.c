@@ -162,6 +162,14 @@ void image_seal_records(struct image *im, size_t offset)
 	header->crc = htole32(area_crc(im, offset, 0));
 }
 
+void image_seal_log_record(struct image *im, u64 chunk)
+{
+	u64 sector = cowsnap_log_sector(&im->geo, chunk);
+	struct cowsnap_log_record *record = (void *)(im->data + sector * SECTOR);
+
+	record->crc = htole32(cowsnap_log_crc(im->uuid, sector, record, im->geo.block_bytes));
+}
+
 u32 image_data_crc(const struct image *im, u64 place)
 {
 	u64 sector = place << im->geo.chunk_shift;

@@ -51,6 +51,8 @@ bool image_is_data(const struct image *im, u64 place);
 void image_seal_super(struct image *im, int copy);
 void image_seal_block(struct image *im, u64 nr);
 void image_seal_records(struct image *im, size_t offset);
+/* The record of the log in the last block of @chunk. */
+void image_seal_log_record(struct image *im, u64 chunk);
 u32 image_data_crc(const struct image *im, u64 place);
 struct cowsnap_super *image_super(struct image *im, int copy);
 

@@ -20,7 +20,9 @@ struct loader {
 	struct cowsnap_super super;
 	struct cowsnap_geometry geo;
 	u64 chunks, origin_chunks, epoch, durable, last;
-	u32 damaged, damage_mark;
+	u32 damaged, damage_mark, lost_records;
+	u64 *lost_block;	/* numbers of the damaged ones */
+	size_t max_lost;
 	u64 *sequence;		/* of the block of each slot */
 	size_t max_slots, max_snaps;
 };
@@ -145,6 +147,8 @@ static bool super_fits(struct loader *l)
 		refuse(l, "table blocks");
 	else if (le64toh(s->epoch) > EPOCH_MAX)
 		refuse(l, "epoch");
+	else if (!cowsnap_zones_fit(&l->geo, s->zone, l->chunks, le32toh(s->blocks)))
+		refuse(l, "zones of the log");
 	if (!l->v->refused)
 		l->origin_chunks = (le64toh(s->origin_sectors) + chunk - 1) / chunk;
 	return !l->v->refused;
@@ -218,6 +222,8 @@ static void take_slots(struct loader *l, const u8 *slots, u32 nr, u64 place, u64
 
 static void lose_block(struct loader *l, u64 number)
 {
+	l->lost_block = grown(l->lost_block, l->damaged, &l->max_lost, sizeof(u64));
+	l->lost_block[l->damaged] = number;
 	l->damaged++;
 	l->damage_mark = cowsnap_damage_mark(l->damage_mark, number);
 }
@@ -270,6 +276,127 @@ static void load_tables(struct loader *l)
 		complain(l, "table blocks");
 }
 
+/* ---- the log ---- */
+
+/* Has a table a slot for it, or is it unknown what the table had? @nr: slots of tables. */
+static bool table_knows(const struct loader *l, u64 place, size_t nr)
+{
+	struct cowsnap_segment seg;
+	u32 block, index, i;
+	size_t at;
+
+	for (at = 0; at < nr; at++)
+		if (l->v->slot[at].place == place)
+			return true;
+	cowsnap_get_segment(&l->geo, cowsnap_find_segment(&l->geo, place), &seg);
+	cowsnap_find_slot(&l->geo, &seg, place - seg.data, &block, &index);
+	for (i = 0; i < l->damaged; i++)
+		if (l->lost_block[i] == seg.first_block + block)
+			return true;
+	return false;
+}
+
+static bool logged_sane(struct loader *l, const u8 *slots, u32 nr, u64 place)
+{
+	struct kernel_slot s;
+	bool fresh;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		parse_slot(slots + i * sizeof(struct cowsnap_slot), place + i, &s, &fresh);
+		if ((s.kind != COWSNAP_SLOT_COPIED && s.kind != COWSNAP_SLOT_ZERO) ||
+		    !slot_sane(l, &s))
+			return false;
+	}
+	return true;
+}
+
+/* 1: a record; 0: none; -1: there was one, or may have been. */
+static int look_for_record(struct loader *l, const struct cowsnap_zone *zone, u64 chunk, u32 least)
+{
+	u64 sector = cowsnap_log_sector(&l->geo, chunk), series = cowsnap_zone_series(zone);
+	u64 mark = cowsnap_log_mark(l->super.uuid, sector, series);
+	const u8 *at = l->data + sector * SECTOR;
+	struct cowsnap_log_record r;
+
+	if (!readable(l, sector * SECTOR, l->geo.block_bytes))
+		return -1;
+	memcpy(&r, at, sizeof(r));
+	if (!cowsnap_log_mark_is_near(le64toh(r.mark), mark))
+		return 0;
+	return le32toh(r.crc) == cowsnap_log_crc(l->super.uuid, sector, at, l->geo.block_bytes) &&
+	       le64toh(r.mark) == mark && le64toh(r.series) == series &&
+	       cowsnap_log_makes_sense(&l->geo, &r, cowsnap_zone_end(zone) - chunk) &&
+	       le32toh(r.index) >= least &&
+	       logged_sane(l, at + sizeof(r), le16toh(r.nr), chunk + 1) ? 1 : -1;
+}
+
+static void take_record(struct loader *l, const struct cowsnap_log_record *r, const u8 *slots,
+			u64 place, size_t nr_tables)
+{
+	u32 i;
+
+	for (i = 0; i < le16toh(r->nr); i++) {
+		/* For now its sequence is the index of its record: see doubt_zone(). */
+		if (!table_knows(l, place + i, nr_tables))
+			take_slots(l, slots + i * sizeof(struct cowsnap_slot), 1, place + i,
+				   le32toh(r->index));
+	}
+}
+
+/* Slots from @from on are of this zone: which of them are in doubt? */
+static void doubt_zone(struct loader *l, size_t from, u32 durable)
+{
+	size_t i;
+
+	for (i = from; i < l->v->nr_slots; i++) {
+		l->v->slot[i].unsure = l->sequence[i] >= durable;
+		l->sequence[i] = UINT64_MAX;
+	}
+}
+
+static void load_zone(struct loader *l, const struct cowsnap_zone *zone, size_t nr_tables)
+{
+	u64 chunk = cowsnap_zone_start(zone), end = cowsnap_zone_end(zone);
+	u32 least = 0, durable = cowsnap_zone_durable(zone), found = 0;
+	u32 index[COWSNAP_ZONE_CHUNKS], i;
+	size_t from = l->v->nr_slots;
+	struct cowsnap_log_record r;
+
+	for (; chunk + 1 < end; chunk++) {
+		const u8 *at = l->data + cowsnap_log_sector(&l->geo, chunk) * SECTOR;
+		int what = look_for_record(l, zone, chunk, least);
+
+		l->lost_records += what < 0;
+		if (what <= 0)
+			continue;
+		memcpy(&r, at, sizeof(r));
+		take_record(l, &r, at + sizeof(r), chunk + 1, nr_tables);
+		index[found++] = le32toh(r.index);
+		least = le32toh(r.index) + 1;
+		if (le32toh(r.durable) > durable)
+			durable = le32toh(r.durable);
+		chunk += le16toh(r.nr);
+	}
+	doubt_zone(l, from, durable);
+	/* Those that are durable have to be there. */
+	for (i = 0; i < found && index[i] < durable; i++)
+		;
+	l->lost_records += durable - i;
+}
+
+static void load_log(struct loader *l)
+{
+	size_t nr_tables = l->v->nr_slots;
+	u32 i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (cowsnap_zone_in_use(&l->super.zone[i]))
+			load_zone(l, &l->super.zone[i], nr_tables);
+	if (l->lost_records)
+		complain(l, "records of the log");
+}
+
 /* ---- what is in doubt ---- */
 
 static bool data_right(struct loader *l, const struct kernel_slot *s, bool *unreadable)
@@ -293,7 +420,8 @@ static void settle(struct loader *l)
 		struct kernel_slot s = v->slot[i];
 
 		s.unsure = s.unsure && l->sequence[i] > l->durable &&
-			   (!l->highest_only || l->sequence[i] == l->last);
+			   (!l->highest_only || l->sequence[i] == l->last ||
+			    l->sequence[i] == UINT64_MAX);
 		if (s.unsure && s.kind == COWSNAP_SLOT_COPIED && !data_right(l, &s, &unreadable)) {
 			if (unreadable)
 				complain(l, "unreadable data of a commit");
@@ -427,15 +555,21 @@ void kernel_open(const u8 *data, size_t bytes, const u8 *lost, bool highest_only
 		return;
 	l.epoch = le64toh(l.super.epoch);
 	load_tables(&l);
+	load_log(&l);
 	settle(&l);
 	load_snapshots(&l);
 	if (l.damaged)
 		v->lost_epoch = l.damaged == le32toh(l.super.damaged_blocks) &&
 				l.damage_mark == le32toh(l.super.damage_mark) ?
 				le64toh(l.super.damage_epoch) : l.epoch;
+	if (le64toh(l.super.lost_epoch) > v->lost_epoch)
+		v->lost_epoch = le64toh(l.super.lost_epoch);
+	if (l.lost_records)
+		v->lost_epoch = l.epoch;
 	if (!v->refused)
 		look_at_data(&l);
 	free(l.sequence);
+	free(l.lost_block);
 }
 
 void kernel_close(struct kernel_view *v)

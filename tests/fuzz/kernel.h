@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What the kernel makes of a store, modelled from the format's header and the rules of
- * disk/probe.c, load.c and super.c. Nothing of tools/ but the crc is used. The model
+ * disk/probe.c, load.c, replay.c and super.c. Nothing of tools/ but the crc is used. The model
  * is stricter in one thing: it mends no bit, and calls damaged what the kernel would mend.
  */
 #ifndef COWSNAP_FUZZ_KERNEL_H
@@ -13,7 +13,7 @@ struct kernel_slot {
 	u64 chunk, epoch, place;
 	u32 crc;
 	u8 kind;
-	bool unsure;		/* fresh, and of a commit later than D */
+	bool unsure;		/* fresh, and of a commit later than D; or of such a record */
 };
 
 struct kernel_snap {

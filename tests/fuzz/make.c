@@ -19,6 +19,7 @@ struct maker {
 	u64 next;		/* first place not used */
 	u64 epoch;
 	u64 chunks;	/* of the origin */
+	u64 chunk;	/* the first that no table has a version of */
 	u8 *live;		/* by epoch: */
 	u64 sequence;
 };
@@ -147,7 +148,7 @@ static bool fill_tracker(struct maker *m)
 
 	if (!pick_tracker(m))
 		return true;
-	image_super(&m->im, 0)->incompat = htole64(COWSNAP_INCOMPAT_TRACK);
+	image_super(&m->im, 0)->incompat |= htole64(COWSNAP_INCOMPAT_TRACK);
 	cowsnap_track_layout(&m->im.geo, &layout);
 	nr = cowsnap_track_pieces(&m->im.geo, cowsnap_track_blocks(&m->im.geo, &layout,
 								   m->o->origin_sectors));
@@ -209,6 +210,97 @@ static void add_exceptions(struct maker *m)
 		done += n;
 		chunk += step > 1 ? 1 + rng_below(&m->rng, 2 * step - 1) : 1;
 	}
+	m->chunk = chunk;
+}
+
+/* ---- the log ---- */
+
+/* Chunks in a row behind all that is in use, in one segment. */
+static u64 find_zone(struct maker *m, u64 *start)
+{
+	u64 most = 4 + rng_below(&m->rng, 40), nr = 0;
+
+	*start = take_place(m);
+	if (!*start)
+		return 0;
+	while (nr < most && *start + nr < image_chunks(&m->im) &&
+	       image_is_data(&m->im, *start + nr))
+		nr++;
+	m->next = *start + nr;
+	return nr;
+}
+
+/* A version of a chunk that no table has. @torn: its data did not arrive. */
+static void fill_logged(struct maker *m, struct cowsnap_slot *slot, u64 place, bool torn)
+{
+	u8 kind = m->o->plain || rng_below(&m->rng, 6) ? COWSNAP_SLOT_COPIED : COWSNAP_SLOT_ZERO;
+	u32 crc = 0;
+
+	if (kind == COWSNAP_SLOT_COPIED) {
+		fill_chunk(m, place);
+		crc = image_data_crc(&m->im, place) ^ (torn ? 1 + rng_below(&m->rng, 1000) : 0);
+	}
+	cowsnap_slot_set(slot, m->chunk++, 1 + rng_below(&m->rng, m->epoch), kind, crc);
+}
+
+static void fill_log_record(struct maker *m, const struct cowsnap_zone *zone, u64 chunk, u32 index,
+			    u32 nr, bool torn)
+{
+	u64 sector = cowsnap_log_sector(&m->im.geo, chunk), series = cowsnap_zone_series(zone);
+	struct cowsnap_log_record *record = (void *)(m->im.data + sector * SECTOR);
+	struct cowsnap_slot *slot = (struct cowsnap_slot *)(record + 1);
+	u32 i;
+
+	memset(record, 0, m->im.geo.block_bytes);
+	record->index = htole32(index);
+	record->series = htole64(series);
+	record->mark = htole64(cowsnap_log_mark(m->im.uuid, sector, series));
+	record->durable = htole32(torn ? index : rng_below(&m->rng, index + 1));
+	record->nr = htole16(nr);
+	for (i = 0; i < nr; i++)
+		fill_logged(m, &slot[i], chunk + 1 + i, torn && !rng_below(&m->rng, 2));
+	image_seal_log_record(&m->im, chunk);
+}
+
+/* One to three chunks a record; the last one may not have ended. */
+static u32 fill_zone(struct maker *m, const struct cowsnap_zone *zone, u64 chunks)
+{
+	u64 at = 0, nr, most = cowsnap_log_slots(&m->im.geo);
+	u32 index = 0;
+
+	while (at + 1 < chunks && m->chunk + 3 < m->chunks && rng_below(&m->rng, 12)) {
+		nr = 1 + rng_below(&m->rng, 3);
+		if (nr > chunks - at - 1)
+			nr = chunks - at - 1;
+		if (nr > most)
+			nr = most;
+		fill_log_record(m, zone, cowsnap_zone_start(zone) + at, index++, nr, false);
+		at += 1 + nr;
+	}
+	if (m->o->unfinished && at + 1 < chunks && m->chunk < m->chunks)
+		fill_log_record(m, zone, cowsnap_zone_start(zone) + at, index, 1, true);
+	return index;
+}
+
+static void add_log(struct maker *m)
+{
+	struct cowsnap_super *super = image_super(&m->im, 0);
+	u64 start, nr = find_zone(m, &start), block;
+	struct cowsnap_zone *zone = &super->zone[rng_below(&m->rng, COWSNAP_ZONES)];
+	u32 records;
+
+	if (nr < 2 || !image_slot(&m->im, start + nr - 1, &block))
+		return;
+	if (block >= m->im.blocks)
+		m->im.blocks = block + 1;
+	super->incompat |= htole64(COWSNAP_INCOMPAT_LOG);
+	super->log = htole32(1);
+	zone->start = htole64(start);
+	zone->series = htole64(1 + rng_below(&m->rng, 1000));
+	zone->chunks = htole32(nr);
+	records = fill_zone(m, zone, nr);
+	/* Else the data of the last ones is in doubt. */
+	zone->durable = htole32(m->o->unfinished ? rng_below(&m->rng, records + 1) : records);
 }
 
 /* ---- the whole ---- */
@@ -325,6 +417,8 @@ bool make_store(const struct make_options *o, u8 *data, size_t bytes)
 	r = m.live && fill_records(&m) && fill_tracker(&m);
 	if (r && m.epoch)
 		add_exceptions(&m);
+	if (r && m.epoch && o->logged)
+		add_log(&m);
 	if (r) {
 		make_ready(&m);
 		seal_blocks(&m);
@@ -349,5 +443,6 @@ size_t make_random_options(struct rng *r, size_t bytes, struct make_options *o)
 	o->snapshots = rng_below(r, 4) ? rng_below(r, 9) : rng_below(r, 60);
 	o->exceptions = rng_below(r, bytes / SECTOR / o->chunk_sectors);
 	o->unfinished = !rng_below(r, 3);
+	o->logged = rng_below(r, 2);
 	return bytes / SECTOR * SECTOR;
 }

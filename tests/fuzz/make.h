@@ -13,6 +13,7 @@ struct make_options {
 	u32 snapshots;
 	u64 exceptions;
 	bool unfinished;	/* end with a commit that did not */
+	bool logged;		/* the last copies are in a log alone */
 	bool plain;		/* copied chunks only, no snapshot but live ones */
 };
 

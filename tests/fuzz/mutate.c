@@ -117,6 +117,29 @@ static u8 *any_records(struct mutation *m, size_t *offset)
 	return NULL;
 }
 
+/* A record of the log: the chunk that it stands in, or 0. */
+static u64 any_log_record(struct mutation *m)
+{
+	const struct cowsnap_super *super = image_super(&m->im, 0);
+	const struct cowsnap_zone *zone = &super->zone[rng_below(m->r, COWSNAP_ZONES)];
+	u64 chunk = cowsnap_zone_start(zone), end = cowsnap_zone_end(zone), found = 0, n = 0, at;
+
+	if (!cowsnap_zones_fit(&m->im.geo, super->zone, image_chunks(&m->im), m->im.blocks) ||
+	    !cowsnap_zone_in_use(zone))
+		return 0;
+	for (; chunk + 1 < end; chunk++) {
+		const struct cowsnap_log_record *r;
+
+		at = cowsnap_log_sector(&m->im.geo, chunk);
+		r = (const void *)(m->im.data + at * SECTOR);
+		if (le64toh(r->mark) == cowsnap_log_mark(m->im.uuid, at,
+							 cowsnap_zone_series(zone)) &&
+		    !rng_below(m->r, ++n))
+			found = chunk;
+	}
+	return found;
+}
+
 /* ---- what a disk does ---- */
 
 static void flip_bits(struct mutation *m, size_t from, size_t len, const char *what)
@@ -140,8 +163,15 @@ static void flip_somewhere(struct mutation *m)
 {
 	struct image *im = &m->im;
 	size_t offset, len = im->geo.chunk_sectors * SECTOR;
+	u64 chunk;
 
-	switch (rng_below(m->r, 5)) {
+	switch (rng_below(m->r, 6)) {
+	case 4:
+		chunk = any_log_record(m);
+		if (chunk)
+			flip_bits(m, cowsnap_log_sector(&im->geo, chunk) * SECTOR,
+				  im->geo.block_bytes, "a record of the log");
+		break;
 	case 0:
 		flip_bits(m, 0, SECTOR, "superblock A");
 		break;
@@ -226,6 +256,11 @@ static const struct {
 	{ "low_water", 140, 4 }, { "damage_epoch", 152, 8 }, { "damaged_blocks", 160, 4 },
 	{ "damage_mark", 164, 4 },
 	{ "invalid_state", 176, 1 }, { "invalid_epoch", 168, 8 },
+	{ "log", 180, 4 }, { "lost_epoch", 232, 8 },
+	{ "zone A's start", 184, 8 }, { "zone A's series", 192, 8 },
+	{ "zone A's chunks", 200, 4 }, { "zone A's durable", 204, 4 },
+	{ "zone B's start", 208, 8 }, { "zone B's series", 216, 8 },
+	{ "zone B's chunks", 224, 4 }, { "zone B's durable", 228, 4 },
 };
 
 static void forge_super(struct mutation *m)
@@ -374,6 +409,47 @@ static void forge_record(struct mutation *m)
 	    seal ? ", checksum right" : "");
 }
 
+static void forge_log_record(struct mutation *m)
+{
+	u64 chunk = any_log_record(m);
+	struct cowsnap_log_record *r;
+	struct cowsnap_slot *slot;
+	bool seal = maybe(m);
+
+	if (!chunk)
+		return;
+	r = (void *)(m->im.data + cowsnap_log_sector(&m->im.geo, chunk) * SECTOR);
+	slot = (struct cowsnap_slot *)(r + 1) + rng_below(m->r, le16toh(r->nr) + 1) %
+					       cowsnap_log_slots(&m->im.geo);
+	switch (rng_below(m->r, 7)) {
+	case 0:
+		forge(m, (u8 *)&r->index, 4);
+		break;
+	case 1:
+		forge(m, (u8 *)&r->durable, 4);
+		break;
+	case 2:
+		forge(m, (u8 *)&r->nr, 2);
+		break;
+	case 3:
+		forge(m, (u8 *)&r->series, 8);
+		break;
+	case 4:
+		forge(m, (u8 *)&slot->chunk_low, 4);
+		break;
+	case 5:
+		forge(m, (u8 *)&slot->epoch_low, 4);
+		break;
+	default:
+		slot->chunk_high_kind = rng_next(m->r);
+		break;
+	}
+	if (seal)
+		image_seal_log_record(&m->im, chunk);
+	say(m, "the record of the log in chunk %llu: changed%s", (unsigned long long)chunk,
+	    seal ? ", checksum right" : "");
+}
+
 /* A commit that had not ended: some of its slots without their data. */
 static void unfinish(struct mutation *m)
 {
@@ -465,6 +541,7 @@ size_t mutate(struct rng *r, u8 *data, size_t bytes, mutate_say *say_it)
 	static void (*const kinds[])(struct mutation *m) = {
 		flip_somewhere, flip_somewhere, tear, swap_blocks, forge_super, forge_super,
 		forge_header, forge_slot, forge_slot, double_slot, forge_record, unfinish,
+		forge_log_record, forge_log_record,
 	};
 	struct mutation m = { .r = r, .say = say_it };
 	u64 kind;
@@ -493,10 +570,16 @@ static size_t any_sector(struct mutation *m)
 {
 	struct image *im = &m->im;
 	size_t offset;
+	u64 chunk;
 
-	switch (rng_below(m->r, 6)) {
+	switch (rng_below(m->r, 7)) {
 	case 0:
 		return 0;
+	case 6:
+		chunk = any_log_record(m);
+		if (chunk)
+			return cowsnap_log_sector(&im->geo, chunk);
+		return rng_below(m->r, im->bytes / SECTOR);
 	case 1:
 		return im->geo.block_bytes / SECTOR;
 	case 2:
