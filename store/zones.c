@@ -182,7 +182,7 @@ void cow_zones_turned(struct cow_store *store, int r)
 	lockdep_assert_held(&store->origin->state_lock);
 	store->zones_stuck = r;
 	/* The end of the last record under way has it tried again. */
-	if (store->zones_ending && !r && nr_in_use(store))
+	if (!store->zones_ending || (!r && nr_in_use(store)))
 		return;
 	store->zones_ending = false;
 	if (store->blocked == COW_STORE_PREPARING)

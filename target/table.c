@@ -194,6 +194,10 @@ static int check_features(struct dm_target *ti, const struct cow_target *ct,
 		cow_fail(&ti->error,
 			 "undo_buffer %u is for transient stores (N), the table says P: leave it out",
 			 ct->options.value.undo_buffer);
+	else if (args->persistence == 'N' && ct->options.given & BIT(COW_OPTION_LOG))
+		cow_fail(&ti->error,
+			 "log %s is for persistent stores (P), the table says N: leave it out",
+			 ct->options.value.log ? "on" : "off");
 	else
 		return 0;
 	return -EINVAL;

@@ -15,12 +15,13 @@ TESTS_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PARAMETERS=/sys/module/dm_cowsnap/parameters
 
 # exact_copies: nothing is copied before it is needed, nor written after the write it
-# is for, so that counts are exact and failures come at once.
+# is for, so that counts are exact and failures come at once; and places are given out in order.
 exact_copies()
 {
 	echo 0 >"$PARAMETERS/copy_ahead"
 	echo 0 >"$PARAMETERS/copy_around"
 	echo 0 >"$PARAMETERS/undo_buffer"
+	echo 0 >"$PARAMETERS/log"
 }
 
 # What an earlier test has set.
@@ -28,6 +29,7 @@ if [[ -e $PARAMETERS/copy_ahead ]]; then
 	echo 8192 >"$PARAMETERS/copy_ahead"
 	echo -1 >"$PARAMETERS/copy_around"
 	echo 8192 >"$PARAMETERS/undo_buffer"
+	echo -1 >"$PARAMETERS/log"
 fi
 
 # refuses COMMAND REGEX DESC ARGS...: COMMAND ARGS ends with 2 and one sentence that has REGEX in it.
