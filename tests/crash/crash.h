@@ -150,6 +150,7 @@ struct settings {
 	u32 commits;
 	u32 throttle;		/* percent, while a snapshot is merged; 0: none */
 	u32 tracks;		/* snapshots are given up to trackers */
+	u32 logs;		/* the store has a log */
 };
 
 struct recording {

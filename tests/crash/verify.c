@@ -794,6 +794,26 @@ static bool check_store(void)
 /* ---- a sector cannot be read ---- */
 
 /*
+ * In a zone of the log any last block of a chunk may be that of a record: one that cannot be read
+ * counts as lost, as a block of a table does.
+ */
+static bool place_is_in_zone(u32 place)
+{
+	const struct cowsnap_super *super;
+	u32 copy, i;
+
+	for (copy = 0; copy < 2; copy++) {
+		super = (const void *)(store_bytes() + copy * run.set.block_bytes);
+		for (i = 0; i < COWSNAP_ZONES; i++)
+			if (cowsnap_zone_in_use(&super->zone[i]) &&
+			    place >= cowsnap_zone_start(&super->zone[i]) &&
+			    place < cowsnap_zone_end(&super->zone[i]))
+				return true;
+	}
+	return false;
+}
+
+/*
  * Is @sector one of a copy that was being written? Its commit had not ended, so it is not
  * needed. What tables, records and writes to a snapshot said there would be lost.
  */
@@ -807,7 +827,7 @@ static bool sector_is_copy(u32 sector)
 	if (cowsnap_geometry_init(&g, run.set.block_bytes, run.set.chunk_sectors))
 		return false;
 	cowsnap_get_segment(&g, cowsnap_find_segment(&g, place), &seg);
-	if (place < seg.data)
+	if (place < seg.data || place_is_in_zone(place))
 		return false;
 	cowsnap_find_slot(&g, &seg, place - seg.data, &block, &index);
 	slots = (const void *)(store_bytes() + cowsnap_block_sector(&g, &seg, block) * SECTOR_BYTES +

@@ -40,14 +40,15 @@ static void snapshot_table(char *table, size_t size, const struct view *v, bool 
 {
 	const struct settings *set = &run.set;
 	const char *full = set->drops ? " on_full drop_oldest" : "";
+	const char *log = set->logs ? " log on" : " log off";
 
 	if (set->stock)
 		snprintf(table, size, "%u snapshot %s %s P %u", set->origin_sectors,
 			 origin_below, store_below, set->chunk_sectors);
 	else
-		snprintf(table, size, "%u cowsnap %s %s P %u %u id %u%s%s", set->origin_sectors,
+		snprintf(table, size, "%u cowsnap %s %s P %u %u id %u%s%s%s", set->origin_sectors,
 			 origin_below, store_below, set->chunk_sectors,
-			 2 + create + (*full ? 2 : 0), v->id, create ? " create" : "", full);
+			 4 + create + (*full ? 2 : 0), v->id, create ? " create" : "", full, log);
 }
 
 void replace_origin_table(const char *table)

@@ -31,6 +31,10 @@ scenarios=(
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
 	"a copy that was being written, or a superblock, cannot be read|--again 50 --eio 100 --devices 2"
+	"a log, all on one device|--log --snapshots 3"
+	"a log, 4096-byte blocks, two caches|--log --block 4096 --devices 2"
+	"a log, merges, trackers, bad superblocks|--log --merge --track --eio 20 --devices 2 --origin 16384 --store 24576"
+	"a log in a store that drops the oldest|--log --drop --store 2176 --snapshots 6 --devices 2"
 )
 
 # What takes longer.
