@@ -14,7 +14,7 @@ CHUNKS=256
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev'
 need_target flakey
 exact_copies
-plan 31
+plan 33
 
 # All sectors take longer than a short run has.
 STEP=$((${COWSNAP_SCALE:-100} >= 100 ? 1 : 3))
@@ -165,6 +165,7 @@ mark_chunks /dev/mapper/o 1 10 12
 mark_chunks /dev/mapper/o 1 30 30
 mark_chunks /dev/mapper/o 1 50 51
 cut_off few
+cp "$TEST_TMP/few.store" "$TEST_TMP/few.kept"
 isnt "$(log_tool records "$TEST_TMP/few.store")" "" "there are records"
 first=$(log_tool records "$TEST_TMP/few.store" | head -n 1 | cut -d' ' -f2)
 last=$(log_tool records "$TEST_TMP/few.store" | tail -n 1 | awk '{ print $2 + $4 }')
@@ -202,6 +203,21 @@ dmremove y2
 dmremove y
 dmremove x
 down
+
+# ---- a record that is not there ----
+
+cp "$TEST_TMP/few.kept" "$TEST_TMP/few.store"
+record=$(log_tool records "$TEST_TMP/few.store" | sed -n 1p | cut -d' ' -f2)
+sector=$(log_tool sector "$TEST_TMP/few.store" "$record")
+dd if=/dev/zero of="$TEST_TMP/few.store" bs=512 seek="$sector" count=1 conv=notrunc status=none
+after few
+origin_up x "$cut_base" store "$cut_store"
+snap_up y "$cut_base" "$cut_store" P 8 id 1
+isnt "$(key_of y damaged)" 0 "a record that was durable and is gone is missed"
+like "$(differences /dev/mapper/y "$TEST_TMP/old")" '^(eio [0-9]+-[0-9]+ )+$' \
+	"what may have been in it gives errors, nothing is wrong"
+dmremove y
+dmremove x
 
 # ---- zones that cannot be ----
 
