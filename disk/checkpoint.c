@@ -303,7 +303,7 @@ static void turn_end(struct cow_store *store, unsigned int i, struct zone_turn *
 	if (turn->ends)
 		cow_zone_leave(store, zone);
 	if (turn->fresh)
-		cow_zone_open(zone, turn->fresh);
+		cow_zone_open(store, zone, turn->fresh);
 	spin_unlock(&store->origin->state_lock);
 	kfree(turn->fresh);
 }

@@ -123,10 +123,10 @@ static bool find_chunk(struct cow_meta *meta, u32 nr, u64 *chunk)
 	bool found;
 
 	spin_lock(&store->origin->state_lock);
-	found = cow_zone_begin_record(&store->zone[meta->log.at], nr, chunk);
+	found = cow_zone_begin_record(store, &store->zone[meta->log.at], nr, chunk);
 	if (!found) {
 		meta->log.at = !meta->log.at;
-		found = cow_zone_begin_record(&store->zone[meta->log.at], nr, chunk);
+		found = cow_zone_begin_record(store, &store->zone[meta->log.at], nr, chunk);
 		/* Does nothing if it is queued already, or has failed and waits. */
 		if (asks_for_zones(meta) && !store->closing)
 			queue_delayed_work(store->origin->wq, &store->zone_work, 0);
@@ -181,7 +181,7 @@ static bool record_has_room(struct cow_log_write *w, const struct cow_pending *p
 	    BIO_MAX_VECS)
 		return false;
 	spin_lock(&store->origin->state_lock);
-	has = cow_zone_has_room(&store->zone[w->zone], nr);
+	has = cow_zone_has_room(store, &store->zone[w->zone], nr);
 	spin_unlock(&store->origin->state_lock);
 	return has;
 }
@@ -370,7 +370,7 @@ static void record_ended(struct cow_log_write *w)
 	count_durable(meta, &meta->log.zone[zone]);
 	cow_meta_note(meta);
 	spin_lock(&store->origin->state_lock);
-	if (cow_zone_end_record(&store->zone[zone]) && !store->closing)
+	if (cow_zone_end_record(store, &store->zone[zone]) && !store->closing)
 		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	spin_unlock(&store->origin->state_lock);
 }

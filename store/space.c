@@ -293,7 +293,6 @@ bool cow_space_set_aside(struct cow_space *space, struct cow_aside *aside, u64 p
 	bits->used += nr;
 	space->used += nr;
 	space->nr_aside += nr;
-	space_touch(space, place);
 	aside->start = place;
 	aside->nr = nr;
 	aside->nr_free = nr;
@@ -308,6 +307,7 @@ void cow_space_use_aside(struct cow_space *space, struct cow_aside *aside, u64 p
 	bitmap_set(aside->used, place - aside->start, nr);
 	aside->nr_free -= nr;
 	space->nr_aside -= nr;
+	space_touch(space, place);
 }
 
 void cow_space_end_aside(struct cow_space *space, struct cow_aside *aside)

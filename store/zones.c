@@ -101,8 +101,9 @@ bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
 	return true;
 }
 
-void cow_zone_open(struct cow_zone *zone, struct cow_zone *fresh)
+void cow_zone_open(struct cow_store *store, struct cow_zone *zone, struct cow_zone *fresh)
 {
+	lockdep_assert_held(&store->origin->state_lock);
 	*zone = *fresh;
 	list_replace(&fresh->room.node, &zone->room.node);
 	zone->state = COW_ZONE_OPEN;
@@ -115,14 +116,15 @@ void cow_zone_leave(struct cow_store *store, struct cow_zone *zone)
 	zone->state = COW_ZONE_NONE;
 }
 
-bool cow_zone_has_room(const struct cow_zone *zone, u32 nr)
+bool cow_zone_has_room(const struct cow_store *store, const struct cow_zone *zone, u32 nr)
 {
+	lockdep_assert_held(&store->origin->state_lock);
 	return zone->state == COW_ZONE_OPEN && nr <= zone->room.nr - zone->next;
 }
 
-bool cow_zone_begin_record(struct cow_zone *zone, u32 nr, u64 *chunk)
+bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u64 *chunk)
 {
-	if (!cow_zone_has_room(zone, nr + 1)) {
+	if (!cow_zone_has_room(store, zone, nr + 1)) {
 		if (zone->state == COW_ZONE_OPEN)
 			zone->state = COW_ZONE_FULL;
 		return false;
@@ -142,8 +144,9 @@ u64 cow_zone_give(struct cow_store *store, struct cow_zone *zone, u32 nr)
 	return place;
 }
 
-bool cow_zone_end_record(struct cow_zone *zone)
+bool cow_zone_end_record(struct cow_store *store, struct cow_zone *zone)
 {
+	lockdep_assert_held(&store->origin->state_lock);
 	return !--zone->under_way && zone->state == COW_ZONE_FULL;
 }
 

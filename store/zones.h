@@ -37,7 +37,7 @@ bool cow_zones_wanted(const struct cow_store *store);
 bool cow_zone_take(struct cow_store *store, struct cow_zone *zone);
 
 /* The superblock names @fresh, in the place of @zone, which has been left. state_lock held. */
-void cow_zone_open(struct cow_zone *zone, struct cow_zone *fresh);
+void cow_zone_open(struct cow_store *store, struct cow_zone *zone, struct cow_zone *fresh);
 
 /* Look for the next zone elsewhere: the tables there cannot be used. state_lock held. */
 void cow_zone_pass_on(struct cow_store *store);
@@ -61,16 +61,16 @@ void cow_zone_leave(struct cow_store *store, struct cow_zone *zone);
  * A record for at least @nr chunks begins: returns its own chunk in *@chunk. False: the zone
  * has no room for it, and is full from now on, or it is not open. origin->state_lock held.
  */
-bool cow_zone_begin_record(struct cow_zone *zone, u32 nr, u64 *chunk);
+bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u64 *chunk);
 
 /* May the last record of the zone have @nr more? origin->state_lock held. */
-bool cow_zone_has_room(const struct cow_zone *zone, u32 nr);
+bool cow_zone_has_room(const struct cow_store *store, const struct cow_zone *zone, u32 nr);
 
 /* The next @nr chunks are the record's. Returns the first. origin->state_lock held. */
 u64 cow_zone_give(struct cow_store *store, struct cow_zone *zone, u32 nr);
 
 /* A record has ended. True: it was the last of a full zone. origin->state_lock held. */
-bool cow_zone_end_record(struct cow_zone *zone);
+bool cow_zone_end_record(struct cow_store *store, struct cow_zone *zone);
 
 /*
  * The store is full: its zones are to be left, since they keep room back. False: there is
