@@ -25,7 +25,7 @@ change()
 	put /dev/mapper/o "$TEST_TMP/now" 0 "$ORIGIN"
 }
 
-# All chunks are copied for snapshot 1, then for the others; from the ninth on these have their
+# make_store BLOCK [FEATURE...]: all chunks are copied for snapshot 1, then for the others; from the ninth on these have their
 # records in a chunk of their own.
 make_store()
 {
