@@ -322,15 +322,16 @@ static int block_stays(struct cow_meta *meta, struct cow_block *b)
 	return 0;
 }
 
-/* A block that stayed, and the one that stood in for it: one of them can go. */
+/*
+ * A block that stayed, and the one that stood in for it: one of them can go. It may be ->logged
+ * still, if dead slots of a zone that is not named after all could not be cleared on the disk: then
+ * the next zone there has it written, unless it has been read anew by then.
+ */
 static void block_goes(struct cow_meta *meta, struct cow_block *b)
 {
 	struct cow_block *spare;
 
-	if (--b->nr_zones)
-		return;
-	b->logged = false;
-	if (b->pinned)
+	if (--b->nr_zones || b->pinned)
 		return;
 	meta->nr_stay--;
 	if (!b->ticket && READ_ONCE(meta->phase) != META_WRITING)

@@ -156,7 +156,7 @@ static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
 
 /* ---------------------------------------------------------------- and is filled */
 
-/* A run that no record could take. */
+/* Could a record take the run? */
 static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p)
 {
 	const struct cow_store *store = meta->store;

@@ -32,7 +32,7 @@ struct cow_block {
 	u64 ticket;			/* 0: clean */
 	bool pinned;
 	u32 nr_zones;			/* it stays, for as many zones of the log */
-	bool logged;			/* the disk lacks slots that a zone's records have */
+	bool logged;			/* the disk lacks what a zone's slots are in memory */
 	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
 	u8 **spare;			/* a commit writes @data: what to change is to be here */
 	u8 *data;
