@@ -311,6 +311,8 @@ void cow_log_send(struct cow_meta *meta)
 	meta->log.open = NULL;
 	w->left = w->nr_members;
 	record_seal(w);
+	trace_cowsnap_record(bdev->bd_dev, meta->log.zone[w->zone].series,
+			     meta->log.zone[w->zone].index - 1, w->nr);
 	/* Without FUA of the device the block layer flushes. */
 	if (bdev_write_cache(bdev))
 		opf |= REQ_FUA;

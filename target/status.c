@@ -128,8 +128,10 @@ static u64 metadata_sectors(struct cow_store *store)
 
 static u64 used_sectors(struct cow_store *store)
 {
-	u64 chunks = cow_space_filled(&store->space) + (store->meta ? store->space.table_chunks : 0);
+	u64 chunks = cow_space_filled(&store->space);
 
+	if (store->meta)
+		chunks += store->space.table_chunks;
 	return cow_chunk_to_sector(store, chunks);
 }
 

@@ -88,6 +88,21 @@ TRACE_EVENT(cowsnap_copy,
 );
 
 /* A commit begins, with so many table blocks; it has ended. @dev is the store's. */
+TRACE_EVENT(cowsnap_record,
+	    TP_PROTO(dev_t dev, u64 series, unsigned int index, unsigned int chunks),
+	    TP_ARGS(dev, series, index, chunks),
+	    TP_STRUCT__entry(__field(dev_t, dev)
+			     __field(u64, series)
+			     __field(unsigned int, index)
+			     __field(unsigned int, chunks)),
+	    TP_fast_assign(__entry->dev = dev;
+			   __entry->series = series;
+			   __entry->index = index;
+			   __entry->chunks = chunks;),
+	    TP_printk("%d,%d zone %llu record %u chunks %u", MAJOR(__entry->dev),
+		      MINOR(__entry->dev), __entry->series, __entry->index, __entry->chunks)
+);
+
 TRACE_EVENT(cowsnap_commit,
 	    TP_PROTO(dev_t dev, u64 number, unsigned int blocks),
 	    TP_ARGS(dev, number, blocks),
