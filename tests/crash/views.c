@@ -40,7 +40,7 @@ static void snapshot_table(char *table, size_t size, const struct view *v, bool 
 {
 	const struct settings *set = &run.set;
 	const char *full = set->drops ? " on_full drop_oldest" : "";
-	const char *log = set->logs ? " log on" : " log off";
+	const char *log = set->logs ? " log on" : "";
 
 	if (set->stock)
 		snprintf(table, size, "%u snapshot %s %s P %u", set->origin_sectors,
@@ -48,7 +48,7 @@ static void snapshot_table(char *table, size_t size, const struct view *v, bool 
 	else
 		snprintf(table, size, "%u cowsnap %s %s P %u %u id %u%s%s%s", set->origin_sectors,
 			 origin_below, store_below, set->chunk_sectors,
-			 4 + create + (*full ? 2 : 0), v->id, create ? " create" : "", full, log);
+			 2 + create + (*full ? 2 : 0) + (*log ? 2 : 0), v->id, create ? " create" : "", full, log);
 }
 
 void replace_origin_table(const char *table)
