@@ -58,7 +58,7 @@ life()
 {
 	local what="blocks of $1, chunks of $2" commits
 
-	up "$1" "$2" 64M
+	up "$1" "$2" 32M
 	ok "$what: a store with a log names two zones" wait_for 10 has_zones "$store" 2
 	is "$(used_sectors s)" "$(status s | cut -d' ' -f2)" "$what: zones are no room that is used"
 	commits=$(key_of s commits)
@@ -84,7 +84,7 @@ life()
 }
 
 life 512 8
-life 4096 128
+life 4096 32
 
 # ---- one zone after the other ----
 
