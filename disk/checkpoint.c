@@ -2,9 +2,9 @@
 /*
  * dm-cowsnap: zones of the log are left, and others are named
  *
- *   due -----> its slots in the tables -----> a superblock that names -----> room again
- *   (full, no  (blocks in memory that         others, or none, in its
- *   record      the disk lacks slots of)      place; it flushes first
+ *   due -----> its slots in the tables -----> flush, then a superblock -----> room again
+ *   (full, no  (blocks in memory that         that names others, or
+ *   record      the disk lacks slots of)      none, in its place
  *   under way)
  *   fresh ---> table blocks in memory, ------^                        -----> open
  *              without dead slots
@@ -24,6 +24,7 @@
 #include "dm-cowsnap.h"
 #include "disk/blocks.h"
 #include "disk/checkpoint.h"
+#include "disk/commit.h"
 #include "disk/io.h"
 #include "disk/log.h"
 #include "disk/meta.h"
@@ -100,20 +101,26 @@ static u32 gather_run(struct cow_meta *meta, struct block_range *range, u32 most
 	return nr;
 }
 
-/* The disk may lack them still. */
-static void run_failed(struct cow_meta *meta, const struct block_range *range, u32 nr)
+/*
+ * Of what was written of the zone's tables the disk may lack any: the next try writes it all. That
+ * the zone's last flush has failed nobody says a second time.
+ */
+static void tables_unsure(struct cow_meta *meta, const struct cow_zone *zone)
 {
-	u32 i;
+	struct block_range range;
 
+	range_of_zone(meta, zone, &range);
 	mutex_lock(&meta->blocks_lock);
-	for (i = 0; i < nr; i++)
-		range_block(meta, range, range->block + i)->logged = true;
+	for (; range.block < range.end; range.block++)
+		range_block(meta, &range, range.block)->logged = true;
 	mutex_unlock(&meta->blocks_lock);
 }
 
 /*
- * Write what the disk lacks of the zone's tables. Not flushed. The metadata is acquired; blocks are
- * not locked while they are written, so that records go on. May sleep.
+ * Write what the disk lacks of the zone's tables. Not flushed: whatever fails before they are has
+ * the caller call tables_unsure(). With FUA, if the device has it, the error of a write is its own.
+ * The metadata is acquired; blocks are not locked while they are written, so that records go on.
+ * May sleep.
  */
 static int write_tables(struct cow_meta *meta, const struct cow_zone *zone)
 {
@@ -131,12 +138,10 @@ static int write_tables(struct cow_meta *meta, const struct cow_zone *zone)
 		most = 1;
 	while (!r && (nr = gather_run(meta, &range, most, buffer, &alone))) {
 		r = cow_meta_io(meta->store->bdev,
-				REQ_OP_WRITE | REQ_META | REQ_SYNC |
+				REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta) |
 				(alone ? REQ_PREFLUSH | REQ_FUA : 0),
 				cowsnap_block_sector(&meta->geometry, &range.seg, range.block),
 				buffer, (size_t)nr * bytes);
-		if (r)
-			run_failed(meta, &range, nr);
 		meta->stats.block_writes++;
 		range.block += nr;
 	}
@@ -198,8 +203,10 @@ static int prepare_tables(struct cow_meta *meta, const struct cow_zone *zone)
 	if (r)
 		return r;
 	r = write_tables(meta, zone);
-	if (r)
+	if (r) {
+		tables_unsure(meta, zone);
 		let_blocks_go(meta, zone);
+	}
 	return r;
 }
 
@@ -266,6 +273,20 @@ static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct z
 	return 0;
 }
 
+/*
+ * Tables are durable before a superblock relies on them. The flush that comes with the superblocks
+ * would not do: a device tells of a lost write once, so the first copy could fail with that, and
+ * the second one be written.
+ */
+static int turn_flush(struct cow_store *store)
+{
+	int r = blkdev_issue_flush(store->bdev);
+
+	if (r)
+		DMERR_LIMIT("store %pg: tables of its log cannot be flushed (%d)", store->bdev, r);
+	return r;
+}
+
 /* Whatever the disk has if this fails: fresh zones are empty, and old ones have a checkpoint. */
 static int turn_name(struct cow_store *store, const struct zone_turn *turn)
 {
@@ -308,10 +329,13 @@ static void turn_end(struct cow_store *store, unsigned int i, struct zone_turn *
 	kfree(turn->fresh);
 }
 
-static void turn_undo(struct cow_store *store, struct zone_turn *turn)
+static void turn_undo(struct cow_store *store, unsigned int i, struct zone_turn *turn)
 {
+	if (turn->ends)
+		tables_unsure(store->meta, &store->zone[i]);
 	if (!turn->fresh)
 		return;
+	tables_unsure(store->meta, turn->fresh);
 	let_blocks_go(store->meta, turn->fresh);
 	drop_fresh(store, turn->fresh);
 }
@@ -329,10 +353,10 @@ static int turn_zones(struct cow_store *store)
 		changes |= turn[i].ends || turn[i].fresh;
 	}
 	if (!r && changes)
-		r = turn_name(store, turn);
+		r = turn_flush(store) ?: turn_name(store, turn);
 	for (i = 0; i < COWSNAP_ZONES; i++) {
 		if (r)
-			turn_undo(store, &turn[i]);
+			turn_undo(store, i, &turn[i]);
 		else
 			turn_end(store, i, &turn[i]);
 	}

@@ -14,7 +14,7 @@ CHUNKS=256
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev'
 need_target flakey
 exact_copies
-plan 33
+plan 39
 
 # All sectors take longer than a short run has.
 STEP=$((${COWSNAP_SCALE:-100} >= 100 ? 1 : 3))
@@ -116,6 +116,48 @@ good_again
 ok "when it can be written again zones are left" wait_for 30 at_least checkpoints 1
 put_scattered /dev/mapper/o "$TEST_TMP/now" 500 560
 ok "the snapshot is right all the time" same /dev/mapper/s "$TEST_TMP/old"
+down
+
+# ---- a flush that fails while a zone is left ----
+
+# forgetful: the store keeps what is written to its superblocks and its zones, and forgets the rest;
+# no flush of it succeeds.
+forgetful()
+{
+	local at=2 zone start end=$(($(sectors "$store") - 8))
+
+	echo "0 2 linear $store 0"
+	while read -r _ start zone _; do
+		((at == start * 8)) || echo "$at $((start * 8 - at)) flakey $store $at 0 1000 1 drop_writes"
+		echo "$((start * 8)) $((zone * 8)) linear $store $((start * 8))"
+		at=$(((start + zone) * 8))
+	done < <(zones "$store" | sort -n -k 2)
+	((at >= end)) || echo "$at $((end - at)) flakey $store $at 0 1000 1 drop_writes"
+	at=$((at > end ? at : end))
+	echo "$at $(($(sectors "$store") - at)) flakey $store $at 0 1000 1 error_writes"
+}
+
+expect_log 'tables of its log cannot be flushed'
+up
+forgetful >"$TEST_TMP/table"
+dm suspend --noflush cow && dmsetup load cow <"$TEST_TMP/table" && dm resume cow
+# One zone is filled, and the other one not: no commit is to fail.
+for ((n = 0; n < 180; n += 10)); do
+	put_scattered /dev/mapper/o "$TEST_TMP/now" "$n" $((n + 10))
+	sleep 0.1
+	! kernel_log | grep -q 'tables of its log cannot be flushed' || break
+done
+like "$(kernel_log)" 'tables of its log cannot be flushed' "a flush fails while a zone is left"
+is "$(key_of s checkpoints)" 0 "the zone is not left"
+good_again
+ok "when it can be flushed the zone is left" wait_for 30 at_least checkpoints 1
+cut_off flushed
+after flushed
+ok "after a crash then the store is opened" origin_up x "$cut_base" store "$cut_store"
+ok "and its snapshot" snap_up y "$cut_base" "$cut_store" P 8 id 1
+ok "what the failed flush lost was written again" same /dev/mapper/y "$TEST_TMP/old"
+dmremove y
+dmremove x
 down
 
 # ---- cuts while zones are left ----
