@@ -29,6 +29,7 @@
 #include "disk/log.h"
 #include "disk/meta.h"
 #include "disk/private.h"
+#include "disk/slots.h"
 #include "disk/super.h"
 #include "origin/origin.h"
 #include "store/store.h"
@@ -66,12 +67,16 @@ static struct cow_block *range_block(struct cow_meta *meta, const struct block_r
 	return cow_block_find(meta, range->seg.first_block + block);
 }
 
-/* One that is dirty is written before its commit: its header names that, as in disk/direct.c. */
+/*
+ * One that is dirty is written before its commit: its header names that, as in disk/direct.c. In
+ * any other nothing is in doubt, so it may have the number of this turn.
+ */
 static void copy_block(struct cow_meta *meta, struct cow_block *b, void *to)
 {
-	if (b->ticket)
-		cow_meta_seal(meta, b->number, b->sector, b->data, meta->sequence + 1,
-			      meta->durable);
+	if (!b->ticket)
+		cow_block_settle(b);
+	cow_meta_seal(meta, b->number, b->sector, b->data, meta->sequence + !!b->ticket,
+		      meta->durable);
 	memcpy(to, b->data, meta->geometry.block_bytes);
 	b->logged = false;
 }
@@ -190,6 +195,19 @@ static void let_blocks_go(struct cow_meta *meta, const struct cow_zone *zone)
 	mutex_unlock(&meta->blocks_lock);
 }
 
+/*
+ * A table block of each zone has a number above all that there were before the zone was named.
+ * Without superblocks it is all that says that a store is newer than a dump: zones are lost then.
+ */
+static void date_zone(struct cow_meta *meta, const struct cow_zone *zone)
+{
+	struct block_range range;
+
+	lockdep_assert_held(&meta->blocks_lock);
+	range_of_zone(meta, zone, &range);
+	range_block(meta, &range, range.block)->logged = true;
+}
+
 /* Its tables, in memory and on the disk, without slots for its chunks. */
 static int prepare_tables(struct cow_meta *meta, const struct cow_zone *zone)
 {
@@ -197,8 +215,10 @@ static int prepare_tables(struct cow_meta *meta, const struct cow_zone *zone)
 
 	mutex_lock(&meta->blocks_lock);
 	r = cow_blocks_stay(meta, zone->room.start, zone->room.nr);
-	if (!r)
+	if (!r) {
 		clear_slots(meta, zone);
+		date_zone(meta, zone);
+	}
 	mutex_unlock(&meta->blocks_lock);
 	if (r)
 		return r;
@@ -348,6 +368,9 @@ static int turn_zones(struct cow_store *store)
 	unsigned int i;
 	int r = 0;
 
+	/* A number like that of a commit. It says nothing of being durable: commits do. */
+	if (store->options.log || store->zone_series)
+		store->meta->sequence++;
 	for (i = 0; i < COWSNAP_ZONES && !r; i++) {
 		r = turn_prepare(store, &store->zone[i], &turn[i]);
 		changes |= turn[i].ends || turn[i].fresh;
@@ -420,6 +443,9 @@ void cow_zones_close(struct cow_store *store)
 	cow_super_lock(store);
 	if (!cow_meta_is_fenced(store->meta))
 		r = turn_zones(store);
+	/* Nothing is under way: what has been written and flushed is all that there is. */
+	if (!r)
+		WRITE_ONCE(store->meta->durable, store->meta->sequence);
 	cow_super_unlock(store);
 	if (r)
 		DMWARN("store %pg: its log stays as it is (%d), until it is opened again",

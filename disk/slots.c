@@ -19,24 +19,30 @@
 /* The commit under way writes what it has sealed: it keeps that buffer, and @b gets a copy. */
 static void block_leave_commit(struct cow_meta *meta, struct cow_block *b)
 {
+	if (!b->spare)
+		return;
 	memcpy(*b->spare, b->data, meta->geometry.block_bytes);
 	swap(*b->spare, b->data);
 	b->spare = NULL;
 }
 
-void cow_block_dirty(struct cow_meta *meta, struct cow_block *b)
+void cow_block_settle(struct cow_block *b)
 {
 	u32 i;
 
-	lockdep_assert_held(&meta->blocks_lock);
-	if (b->ticket)
-		return;
-	if (b->spare)
-		block_leave_commit(meta, b);
 	for (i = b->fresh_from; i < b->fresh_to; i++)
 		cowsnap_slot_set_fresh(cow_block_slot(b, i), false);
 	b->fresh_from = U32_MAX;
 	b->fresh_to = 0;
+}
+
+void cow_block_dirty(struct cow_meta *meta, struct cow_block *b)
+{
+	lockdep_assert_held(&meta->blocks_lock);
+	if (b->ticket)
+		return;
+	block_leave_commit(meta, b);
+	cow_block_settle(b);
 	b->ticket = ++meta->last_ticket;
 	cow_meta_note_used(meta, b->number);
 	list_move_tail(&b->lru, &meta->dirty);
@@ -117,6 +123,7 @@ int cow_slots_put(struct cow_meta *meta, u64 place, const struct cowsnap_slot *s
 	if (WARN_ON_ONCE(!b))
 		return -EIO;
 	nr = min(nr, cowsnap_block_slots(&meta->geometry, b->number) - index);
+	block_leave_commit(meta, b);
 	memcpy(cow_block_slot(b, index), slot, nr * sizeof(*slot));
 	b->logged = true;
 	cow_meta_note_used(meta, b->number);

@@ -13,6 +13,9 @@ struct cow_pending;
 /* The slot of @place. May sleep; -EIO, -EBADMSG, -ENOMEM. */
 int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot);
 
+/* The slots of @b are durable, so none is fresh any more. meta->blocks_lock held. */
+void cow_block_settle(struct cow_block *b);
+
 /*
  * @b will be in the next commit. Its present slots will be durable when that begins, so only
  * slots that are added from now on are fresh. meta->blocks_lock held.

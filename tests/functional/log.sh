@@ -64,8 +64,8 @@ after()
 	blockdev --flushbufs "$cut_store"
 }
 
-# checked FILE: what the tool says of a store that is not in use.
-checked()
+# tool WORDS...: the command, wherever it runs.
+tool()
 {
 	local tool
 
@@ -73,5 +73,11 @@ checked()
 		"$TESTS_DIR/../tools/cowsnap"; do
 		! "$tool" --version >/dev/null 2>&1 || break
 	done
-	"$tool" check "$1"
+	"$tool" "$@"
+}
+
+# checked FILE: what the tool says of a store that is not in use.
+checked()
+{
+	tool check "$1"
 }

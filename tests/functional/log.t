@@ -9,7 +9,7 @@
 . "$(dirname "$0")/log.sh"
 
 exact_copies
-plan 59
+plan 61
 
 # up SECTOR CHUNK STORE [FEATURE...]: snapshot s with a log, of an origin of 8 MiB.
 up()
@@ -115,8 +115,18 @@ ok "then its zones are left" wait_for 10 has_zones "$store" 0
 commits=$(key_of s commits)
 put_scattered /dev/mapper/o "$TEST_TMP/now" 780 800
 isnt "$(key_of s commits)" "$commits" "without it copies go by the tables"
+cut_off off
 ok "and on again" dm message s 0 set log on
 ok "then zones are named" wait_for 10 has_zones "$store" 2
+commits=$(key_of s commits)
+put_scattered /dev/mapper/o "$TEST_TMP/now" 800 805
+is "$(key_of s commits)" "$commits" "and copies go there"
+cut_off newer
+tool dump "$TEST_TMP/off.store" >"$TEST_TMP/dump"
+dd if=/dev/zero of="$TEST_TMP/newer.store" bs=512 count=2 conv=notrunc status=none
+like "$(tool restore -i "$TEST_TMP/dump" "$TEST_TMP/newer.store" 2>&1)" \
+	'the store is newer than the dump' \
+	"without superblocks, restore sees that the store is newer than a dump"
 ok "the snapshot is as it was all the time" same /dev/mapper/s "$TEST_TMP/old"
 down
 
