@@ -50,6 +50,9 @@ MODULE_PARM_DESC(log,
 /* Runs that one record takes at most. */
 #define LOG_MEMBERS		64U
 
+/* Between two turns of the zones at least. */
+#define TURN_JIFFIES		(HZ / 10UL)
+
 /* A run of chunks in a record. */
 struct cow_log_member {
 	struct cow_pending *pending;
@@ -116,6 +119,15 @@ static bool asks_for_zones(const struct cow_meta *meta)
 	return false;
 }
 
+/* Commits wait during a turn, and the disk flushes: small zones go by the tables meanwhile. */
+static unsigned long turn_delay(const struct cow_meta *meta)
+{
+	unsigned long since = jiffies - READ_ONCE(meta->log.turned);
+
+	lockdep_assert_held(&meta->store->origin->state_lock);
+	return meta->store->zones_ending || since >= TURN_JIFFIES ? 0 : TURN_JIFFIES - since;
+}
+
 /* In the zone that is written to, or else in the other one, if that is open. */
 static bool find_chunk(struct cow_meta *meta, u32 nr, u64 *chunk)
 {
@@ -125,11 +137,12 @@ static bool find_chunk(struct cow_meta *meta, u32 nr, u64 *chunk)
 	spin_lock(&store->origin->state_lock);
 	found = cow_zone_begin_record(store, &store->zone[meta->log.at], nr, chunk);
 	if (!found) {
-		meta->log.at = !meta->log.at;
-		found = cow_zone_begin_record(store, &store->zone[meta->log.at], nr, chunk);
+		found = cow_zone_begin_record(store, &store->zone[!meta->log.at], nr, chunk);
+		meta->log.at ^= found;
 		/* Does nothing if it is queued already, or has failed and waits. */
 		if (asks_for_zones(meta) && !store->closing)
-			queue_delayed_work(store->origin->wq, &store->zone_work, 0);
+			queue_delayed_work(store->origin->wq, &store->zone_work,
+					   turn_delay(meta));
 	}
 	spin_unlock(&store->origin->state_lock);
 	return found;
@@ -373,7 +386,7 @@ static void record_ended(struct cow_log_write *w)
 	cow_meta_note(meta);
 	spin_lock(&store->origin->state_lock);
 	if (cow_zone_end_record(store, &store->zone[zone]) && !store->closing)
-		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+		mod_delayed_work(store->origin->wq, &store->zone_work, turn_delay(meta));
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -409,6 +422,7 @@ void cow_log_set_zone(struct cow_meta *meta, unsigned int index, u64 series, u32
 
 void cow_log_rest(struct cow_meta *meta, unsigned long delay)
 {
+	WRITE_ONCE(meta->log.turned, jiffies);
 	WRITE_ONCE(meta->log.again, jiffies + delay);
 }
 

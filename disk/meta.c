@@ -143,6 +143,7 @@ struct cow_meta *cow_meta_create(struct cow_store *store, unsigned int block_byt
 	INIT_LIST_HEAD(&meta->members);
 	INIT_LIST_HEAD(&meta->retry);
 	meta->log.again = jiffies;
+	meta->log.turned = jiffies - HZ;
 	for (i = 0; i < COWSNAP_ZONES; i++)
 		INIT_LIST_HEAD(&meta->log.zone[i].under_way);
 	init_waitqueue_head(&meta->wait);

@@ -50,6 +50,7 @@ struct cow_log {
 	struct cow_log_zone zone[COWSNAP_ZONES];
 	unsigned int at;		/* where the last record was begun; engine's worker */
 	struct cow_log_write *open;	/* it gets what this round brings; engine's worker */
+	unsigned long turned;		/* jiffies: when zones were last left or named; READ_ONCE */
 	unsigned long again;		/* jiffies: no zone is asked for before; READ_ONCE */
 	u64 nr_durable;			/* records, over all zones; READ_ONCE */
 };

@@ -29,6 +29,9 @@
 #define ZONE_SHARE		32U
 #define FREE_SHARE		8U
 
+/* A run that does not fit ends a zone if less than this part of it is left. */
+#define LEFT_SHARE		4U
+
 /* Segments that are looked at for one zone: the lock is held meanwhile. */
 #define ZONE_SEGMENTS		16U
 
@@ -122,10 +125,18 @@ bool cow_zone_has_room(const struct cow_store *store, const struct cow_zone *zon
 	return zone->state == COW_ZONE_OPEN && nr <= zone->room.nr - zone->next;
 }
 
+/* A run that does not fit ends no zone that has room for many others, or is too short for it. */
+static bool zone_is_full(const struct cow_zone *zone, u32 nr)
+{
+	u32 left = zone->room.nr - zone->next;
+
+	return left < 2 || (nr < zone->room.nr && left < zone->room.nr / LEFT_SHARE);
+}
+
 bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u64 *chunk)
 {
 	if (!cow_zone_has_room(store, zone, nr + 1)) {
-		if (zone->state == COW_ZONE_OPEN)
+		if (zone->state == COW_ZONE_OPEN && zone_is_full(zone, nr))
 			zone->state = COW_ZONE_FULL;
 		return false;
 	}
