@@ -104,13 +104,18 @@ bool snapshot_elsewhere(const char *where, const char *word)
 
 /* ---- a store in use ---- */
 
-/* A block was half written; or the superblock is older than a slot, which seems not to be. */
+/*
+ * A block was half written; or the superblock is older than a slot, which seems not to be; or a zone
+ * was left or written to while it was walked through, so that records seem to be missing.
+ */
 static bool any_bad(const struct store *s)
 {
 	size_t i;
 	u32 block;
 	u64 nr;
 
+	if (s->lost_records)
+		return true;
 	for (nr = 0; nr < s->nr_read; nr++)
 		if (s->block[nr].marks & BLOCK_BAD)
 			return true;
