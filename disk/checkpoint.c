@@ -429,8 +429,9 @@ bool cow_zones_give_up(struct cow_store *store)
 	spin_lock(&store->origin->state_lock);
 	ends = cow_zones_end(store);
 	spin_unlock(&store->origin->state_lock);
+	/* It ends with the last record under way, or with an error. */
 	if (ends)
-		flush_delayed_work(&store->zone_work);
+		wait_event(store->idle, !READ_ONCE(store->zones_ending));
 	return ends;
 }
 

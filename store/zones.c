@@ -198,7 +198,9 @@ void cow_zones_turned(struct cow_store *store, int r)
 	/* The end of the last record under way has it tried again. */
 	if (!store->zones_ending || (!r && nr_in_use(store)))
 		return;
-	store->zones_ending = false;
+	WRITE_ONCE(store->zones_ending, false);
+	/* See cow_zones_give_up(). */
+	wake_up(&store->idle);
 	if (store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 }
