@@ -272,6 +272,7 @@ struct zone_turn {
 	struct cow_zone *fresh;		/* what comes in its place, or NULL */
 };
 
+/* An error leaves what can be done: what became of the other zone does not depend on this one. */
 static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct zone_turn *turn)
 {
 	struct cow_zone *fresh;
@@ -284,6 +285,10 @@ static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct z
 	spin_unlock(&store->origin->state_lock);
 	if (turn->ends)
 		r = write_tables(store->meta, zone);
+	if (r) {
+		tables_unsure(store->meta, zone);
+		turn->ends = false;
+	}
 	if (r || !is_free)
 		return r;
 	fresh = make_fresh(store);
@@ -366,24 +371,26 @@ static int turn_zones(struct cow_store *store)
 	struct zone_turn turn[COWSNAP_ZONES] = {};
 	bool changes = false;
 	unsigned int i;
-	int r = 0;
+	int r = 0, error;
 
 	/* A number like that of a commit. It says nothing of being durable: commits do. */
 	if (store->options.log || store->zone_series)
 		store->meta->sequence++;
-	for (i = 0; i < COWSNAP_ZONES && !r; i++) {
-		r = turn_prepare(store, &store->zone[i], &turn[i]);
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		error = turn_prepare(store, &store->zone[i], &turn[i]);
+		r = r ?: error;
 		changes |= turn[i].ends || turn[i].fresh;
 	}
-	if (!r && changes)
-		r = turn_flush(store) ?: turn_name(store, turn);
+	if (!changes)
+		return r;
+	error = turn_flush(store) ?: turn_name(store, turn);
 	for (i = 0; i < COWSNAP_ZONES; i++) {
-		if (r)
+		if (error)
 			turn_undo(store, i, &turn[i]);
 		else
 			turn_end(store, i, &turn[i]);
 	}
-	return r;
+	return r ?: error;
 }
 
 /* Is the store in force, so that nothing of it is in doubt any more? */
