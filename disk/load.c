@@ -966,8 +966,9 @@ static void note_lost_records(struct cow_loader *l)
 			     (snap->state == COW_SNAP_LIVE || snap->state == COW_SNAP_MERGING);
 	if (!concerned)
 		store->lost_epoch = 0;
-	store->lost_records = l->lost_records_of_log;
-	if (!store->lost_records)
+	/* How many there were is not known any more when it is opened again. */
+	store->lost_records = l->lost_records_of_log ?: !!store->lost_epoch;
+	if (!l->lost_records_of_log)
 		return;
 	store->epoch = max_t(u64, store->epoch, l->epoch);
 	store->lost_epoch = store->epoch++;

@@ -14,7 +14,7 @@ CHUNKS=256
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev'
 need_target flakey
 exact_copies
-plan 39
+plan 40
 
 # All sectors take longer than a short run has.
 STEP=$((${COWSNAP_SCALE:-100} >= 100 ? 1 : 3))
@@ -236,6 +236,7 @@ ok "it is opened once more" origin_up x "$cut_base" store "$cut_store"
 snap_up y "$cut_base" "$cut_store" P 8 id 1
 like "$(differences /dev/mapper/y "$TEST_TMP/old")" '^(eio [0-9]+-[0-9]+ )+$' \
 	"and it is not forgotten"
+isnt "$(key_of y damaged)" 0 "nor by the status"
 ok "a new snapshot is made" dm message x 0 create 2
 image /dev/mapper/x "$TEST_TMP/new"
 mark_chunks /dev/mapper/x 2 10 60
