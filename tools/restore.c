@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "crc32c.h"
+#include "log.h"
 #include "restore.h"
 
 #define SECTOR 512
@@ -356,7 +357,16 @@ static enum restore_age age_of_blocks(struct store *s, u64 sequence)
 	return age;
 }
 
-int restore_look(const struct dump *d, struct io *io, enum restore_age *age, u64 *epoch)
+/* The device may have had a log since: its records there have the dump's uuid, and right marks. */
+static void take_series(struct dump *d, const struct store *s)
+{
+	u64 series = log_series(s);
+
+	if (series > d->log_series && series < SEQUENCE_LIMIT)
+		d->log_series = series;
+}
+
+int restore_look(struct dump *d, struct io *io, enum restore_age *age, u64 *epoch)
 {
 	struct store s;
 	int r;
@@ -369,6 +379,7 @@ int restore_look(const struct dump *d, struct io *io, enum restore_age *age, u64
 		*age = s.super_sequence > d->s.super_sequence || s.sequence > d->s.sequence ?
 		       RESTORE_NEWER : RESTORE_SAME;
 		*epoch = s.epoch;
+		take_series(d, &s);
 		store_close(&s);
 		return r;
 	}

@@ -14,7 +14,7 @@ enum restore_age {
 };
 
 /* @epoch becomes the last one that store has given out, 0 if nobody knows. 0, or -1 without memory. */
-int restore_look(const struct dump *d, struct io *io, enum restore_age *age, u64 *epoch);
+int restore_look(struct dump *d, struct io *io, enum restore_age *age, u64 *epoch);
 /* The epoch after which @d is to go on where that was found. */
 u64 restore_go_on(const struct dump *d, enum restore_age age, u64 epoch);
 

@@ -406,6 +406,12 @@ ok "a dump of it can be restored" cowsnap restore -i "$work/ldump" --data-from "
 ok "the restored store is clean" cowsnap check "$work/b"
 ok "the restored store has the same dump" is_restored "$work/l" "$work/b"
 ok "its series go on far above" test "$(series_of "$work/b")" -gt $(($(series_of "$work/l") + 1000))
+sed '/^log_series/d' "$work/ldump" >"$work/nolog"
+cp "$work/l" "$work/c"
+ok "a dump from before the log is restored to it" cowsnap restore -f -i "$work/nolog" "$work/c"
+ok "series go on above those of the device" \
+	test "$(series_of "$work/c")" -gt $(($(series_of "$work/l") + 1000))
+rm -f "$work/c"
 flip "$work/l" "$(in_record 60)"
 ends 1 "check finds one wrong bit" cowsnap check "$work/l"
 says 'one bit is wrong in 1 records' "check says where"
