@@ -52,11 +52,14 @@ void cow_change_fill(struct cow_change *c, struct cow_store *store, struct cow_s
 		cow_change_take_snap(c, snap);
 }
 
-/* What is durable in a zone is known of one that was named before. */
+/*
+ * What is durable in a zone is known of one that was named before. Modules without a log are kept
+ * from a store that has had a zone, not from one that only may have some.
+ */
 static void zones_fill(const struct cow_change *c, struct cowsnap_super *super)
 {
 	const struct cow_store *store = c->store;
-	bool had_log = c->options.log;
+	bool had_log = false;
 	unsigned int i;
 
 	for (i = 0; i < COWSNAP_ZONES; i++) {

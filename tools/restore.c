@@ -33,10 +33,10 @@ static void leave_out_series(struct dump *d)
 /* A dump names no features: those of a store follow from what is in it. */
 static void set_features(struct cowsnap_super *super)
 {
-	if (super->log || super->zone[0].series)
-		super->incompat |= htole64(COWSNAP_INCOMPAT_LOG);
 	u64 origin = le64toh(super->origin_sectors), chunk = le32toh(super->chunk_sectors);
 
+	if (super->zone[0].series)
+		super->incompat |= htole64(COWSNAP_INCOMPAT_LOG);
 	if (origin && chunk && (origin - 1) / chunk >= 1ULL << COWSNAP_CHUNK_BITS)
 		super->incompat |= htole64(COWSNAP_INCOMPAT_WIDE);
 }
