@@ -59,7 +59,8 @@ void cow_zone_leave(struct cow_store *store, struct cow_zone *zone);
 
 /*
  * A record for at least @nr chunks begins: returns its own chunk in *@chunk. False: the zone
- * has no room for it, or is not open. With little room left it is full from now on. origin->state_lock held.
+ * has no room for it, or is not open. With little room left it is full from now on.
+ * origin->state_lock held.
  */
 bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u64 *chunk);
 

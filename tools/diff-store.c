@@ -105,8 +105,8 @@ bool snapshot_elsewhere(const char *where, const char *word)
 /* ---- a store in use ---- */
 
 /*
- * A block was half written; or the superblock is older than a slot, which seems not to be; or a zone
- * was left or written to while it was walked through, so that records seem to be missing.
+ * A block was half written; or the superblock is older than a slot, which seems not to be; or a
+ * zone was left or written to while it was walked through, so that records seem to be missing.
  */
 static bool any_bad(const struct store *s)
 {
