@@ -341,7 +341,7 @@ static void block_goes(struct cow_meta *meta, struct cow_block *b)
 		cow_block_free(meta, spare);
 }
 
-/* The blocks of @nr places, in order: @first of them, then *@end is the one behind the last. */
+/* The blocks of @nr places, in order. Returns the first of them; *@end is behind the last. */
 static u32 blocks_of(struct cow_meta *meta, u64 place, u32 nr, struct cowsnap_segment *seg,
 		     u32 *end)
 {

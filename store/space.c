@@ -204,7 +204,7 @@ static void free_run(struct cow_space *space, u64 place, u32 nr)
 
 /* -------------------------------------------------------------- what is set aside */
 
-/* The first chunks of the run that are all in one @aside, or in none (NULL). */
+/* The first chunks of the run that are all set aside together, or else none of them: *@out NULL. */
 static u32 aside_part(const struct cow_space *space, u64 place, u32 nr, struct cow_aside **out)
 {
 	struct cow_aside *aside;

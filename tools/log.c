@@ -109,7 +109,7 @@ static bool find_record(struct store *s, struct zone_walk *w, struct cowsnap_log
 
 /* ---- a zone ---- */
 
-/* Indexes below "durable" that were not found. Called in order; @next: where they go on. */
+/* Indexes below "durable" that were not found. Called in order of indexes. */
 static void count_missing(struct store *s, const struct zone_walk *w, u32 from, u32 to)
 {
 	if (to > w->durable)
