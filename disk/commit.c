@@ -8,7 +8,7 @@
  *
  * One commit is under way at a time. Pendings that join meanwhile go with the next one, so
  * under load many pendings share a commit. A block that changes while it is written leaves its
- * buffer to the commit and goes on with a copy (cow_block_dirty()). A pending that spans more
+ * buffer to the commit and goes on with a copy (disk/slots.c). A pending that spans more
  * blocks than one commit takes waits for the commit with its last ticket.
  *
  * Promises kept here:

@@ -26,7 +26,7 @@
 /* A table block in memory. */
 struct cow_block {
 	struct hlist_node hash;
-	struct list_head lru;		/* meta->clean, ->writing or ->dirty */
+	struct list_head lru;		/* meta->clean, ->stay, ->writing or ->dirty */
 	u64 number;
 	sector_t sector;
 	u64 ticket;			/* 0: clean */
@@ -34,7 +34,8 @@ struct cow_block {
 	u32 nr_zones;			/* it stays, for as many zones of the log */
 	bool logged;			/* the disk lacks what a zone's slots are in memory */
 	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
-	u8 **spare;			/* a commit writes @data: what to change is to be here */
+	u8 **spare;			/* a commit writes @data: what to change is to be here.
+					 * NULL in all blocks while metadata is acquired */
 	u8 *data;
 };
 

@@ -87,7 +87,7 @@ TRACE_EVENT(cowsnap_copy,
 		      __entry->speculative ? " speculative" : "")
 );
 
-/* A commit begins, with so many table blocks; it has ended. @dev is the store's. */
+/* A record of the log is written, with so many chunks. @dev is the store's. */
 TRACE_EVENT(cowsnap_record,
 	    TP_PROTO(dev_t dev, u64 series, unsigned int index, unsigned int chunks),
 	    TP_ARGS(dev, series, index, chunks),
@@ -103,6 +103,7 @@ TRACE_EVENT(cowsnap_record,
 		      MINOR(__entry->dev), __entry->series, __entry->index, __entry->chunks)
 );
 
+/* A commit begins, with so many table blocks; it has ended. @dev is the store's. */
 TRACE_EVENT(cowsnap_commit,
 	    TP_PROTO(dev_t dev, u64 number, unsigned int blocks),
 	    TP_ARGS(dev, number, blocks),

@@ -16,8 +16,8 @@ need_target flakey
 exact_copies
 plan 40
 
-# All sectors take longer than a short run has.
-STEP=$((${COWSNAP_SCALE:-100} >= 100 ? 1 : 3))
+# All sectors take longer than a run of all tests has.
+STEP=$((${COWSNAP_SCALE:-100} > 100 ? 1 : 3))
 
 # up: snapshot s with a log of an origin, whose first 256 chunks say which they are.
 up()
@@ -50,7 +50,7 @@ zone_field()
 	zones "$store" | awk -v zone="$1" -v field="$2" '$1 == zone { print $field }'
 }
 
-# bad_writes FROM COUNT: these sectors of the store cannot be written.
+# bad_writes FROM COUNT: these sectors of the store cannot be written, and nothing can be flushed.
 bad_writes()
 {
 	partly_table "$store" "$1" "$2" flakey "$store" "$1" 0 1000 1 error_writes >"$TEST_TMP/table"
@@ -99,9 +99,22 @@ down
 # ---- a superblock that cannot be written while zones are left ----
 
 expect_log 'the superblock at sector|its log cannot go on'
+# fill_zone MESSAGE: writes fill one zone until the log cannot go on, and not the other zone: no
+# commit is to fail.
+fill_zone()
+{
+	local n
+
+	for ((n = 0; n < 180; n += 10)); do
+		put_scattered /dev/mapper/o "$TEST_TMP/now" "$n" $((n + 10))
+		sleep 0.1
+		! kernel_log | grep -q "$1" || break
+	done
+}
+
 up
-bad_writes 0 2
-put_scattered /dev/mapper/o "$TEST_TMP/now" 0 500
+swap_table cow "$(partly_table "$store" 0 2 error)"
+fill_zone 'its log cannot go on'
 ok "no superblock can be written: writes go on" same /dev/mapper/o "$TEST_TMP/now"
 ok "and the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
 is "$(key_of s checkpoints)" 0 "no zone is left"
@@ -141,12 +154,7 @@ expect_log 'tables of its log cannot be flushed'
 up
 forgetful >"$TEST_TMP/table"
 dm suspend --noflush cow && dmsetup load cow <"$TEST_TMP/table" && dm resume cow
-# One zone is filled, and the other one not: no commit is to fail.
-for ((n = 0; n < 180; n += 10)); do
-	put_scattered /dev/mapper/o "$TEST_TMP/now" "$n" $((n + 10))
-	sleep 0.1
-	! kernel_log | grep -q 'tables of its log cannot be flushed' || break
-done
+fill_zone 'tables of its log cannot be flushed'
 like "$(kernel_log)" 'tables of its log cannot be flushed' "a flush fails while a zone is left"
 is "$(key_of s checkpoints)" 0 "the zone is not left"
 good_again
