@@ -50,6 +50,12 @@ MODULE_PARM_DESC(log,
 /* Runs that one record takes at most. */
 #define LOG_MEMBERS		64U
 
+/*
+ * Jobs longer than this go by the tables, and so do those that nobody waits for: of a long copy the
+ * tables cost little, and the copies of a stream need fewer seeks if all of them stand in a row.
+ */
+#define LOG_JOB_SECTORS		(256U << 10 >> SECTOR_SHIFT)
+
 /* Between two turns of the zones at least. */
 #define TURN_JIFFIES		(HZ / 10UL)
 
@@ -170,13 +176,15 @@ static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
 /* ---------------------------------------------------------------- and is filled */
 
 /* Could a record take the run? */
-static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p)
+static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
+		      const struct cow_job *job)
 {
 	const struct cow_store *store = meta->store;
 	unsigned int sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
 
 	return READ_ONCE(store->options.log) && cow_log_suits(store) &&
 	       !cow_meta_is_fenced(meta) && p->kind == COW_COPIED &&
+	       !READ_ONCE(job->speculative) && job->nr_sectors <= LOG_JOB_SECTORS &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;
 }
@@ -244,7 +252,7 @@ bool cow_log_add(struct cow_pending *p, struct cow_job *job)
 	struct cow_meta *meta = p->store->meta;
 	struct cow_log_write *w = meta->log.open;
 
-	if (!run_suits(meta, p))
+	if (!run_suits(meta, p, job))
 		return false;
 	if (w && !record_has_room(w, p)) {
 		cow_log_send(meta);
