@@ -86,6 +86,9 @@ all_at()
 
 first_is_merged() { [[ $(left_of o) -lt $left ]]; }
 
+# all_are_copied: so many runs are being copied. Copies that are read together are written together.
+all_are_copied() { [[ $(key_of o pending) == "$nr" ]] && writes_are_delayed cow 1; }
+
 base=$(mkloop 40M)
 store=$(mkloop 32M)
 size=$(sectors "$store")
@@ -114,7 +117,7 @@ dmreload cow "$(partly_table "$store" $TABLES $((size - TABLES - 8)) \
 for ((i = 0; i < nr; i++)); do
 	put_letter /dev/mapper/o C $((front + i * step)) 4096 &
 done
-ok "front: writes are on their way" wait_for 120 writes_are_delayed cow $nr
+ok "front: writes are on their way" wait_for 120 all_are_copied
 left=$(left_of o)
 dmreload home "$(slow_writes "$base" 0)"
 ok "front: the first stretch is merged" wait_for 60 first_is_merged
