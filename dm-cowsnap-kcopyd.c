@@ -73,9 +73,6 @@
 /* After this many rounds the work ends, for kthread_flush_work(), and is queued again. */
 #define ENGINE_ROUNDS		64U
 
-/* After so many steps of the worker, what it has submitted does not wait in its plug. */
-#define ENGINE_STEPS		8U
-
 /* The worker leaves so many free pages, if it has them, to reads that are sent in map. */
 #define ENGINE_SHARED		64U
 
@@ -164,8 +161,6 @@ struct cow_engine {
 
 	/* Only the worker looks at these. */
 	bool again;			/* it has to go round once more */
-	struct blk_plug *plug;		/* of this round */
-	unsigned int nr_steps;		/* see cow_engine_step() */
 	struct cow_pages free;
 	u64 read_ns;			/* how long a job takes on a rotational disk: a mean */
 	u64 write_ns;			/* the same of writing it */
@@ -988,10 +983,8 @@ static void finish_written(struct cow_engine *e)
 {
 	struct cow_job *job;
 
-	while ((job = pop_written(e))) {
+	while ((job = pop_written(e)))
 		job_finish(e, job);
-		cow_engine_step(e);
-	}
 }
 
 /* A job that has been read; if @all, also one of those that are gathered. */
@@ -1053,7 +1046,6 @@ static void write_read(struct cow_engine *e)
 		/* Without anything to write it has ended: no list, no further round. */
 		if (job_is_idle(job))
 			job_finish(e, job);
-		cow_engine_step(e);
 	}
 }
 
@@ -1151,7 +1143,6 @@ static void engine_round(struct cow_engine *e)
 {
 	struct blk_plug plug;
 
-	e->plug = &plug;
 	blk_start_plug(&plug);
 	finish_written(e);
 	/* What this has put on lists comes later in the round. */
@@ -1348,18 +1339,6 @@ void cow_engine_drop(struct cow_engine *e, struct cow_job *job)
 void cow_engine_kick(struct cow_engine *e)
 {
 	engine_wake(e);
-}
-
-/*
- * Where nothing has to seek. A disk that rotates puts what it has of a round in order, and
- * neighbours go together.
- */
-void cow_engine_step(struct cow_engine *e)
-{
-	if (e->rotational || ++e->nr_steps % ENGINE_STEPS)
-		return;
-	blk_finish_plug(e->plug);
-	blk_start_plug(e->plug);
 }
 
 void cow_engine_kick_later(struct cow_engine *e, unsigned long delay)

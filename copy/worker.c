@@ -69,7 +69,7 @@ static struct cow_pending *pop_member(struct list_head *members)
 }
 
 /* What a commit that has ended made durable is published before the next one begins. */
-static void meta_go_on(struct cow_meta *meta, struct cow_engine *engine)
+static void meta_go_on(struct cow_meta *meta)
 {
 	struct cow_pending *p;
 	LIST_HEAD(ended);
@@ -78,10 +78,8 @@ static void meta_go_on(struct cow_meta *meta, struct cow_engine *engine)
 	cow_log_send(meta);
 	if (!cow_meta_collect(meta, &ended, &retry))
 		return;
-	while ((p = pop_member(&ended))) {
+	while ((p = pop_member(&ended)))
 		cow_pending_publish(p);
-		cow_engine_step(engine);
-	}
 	while ((p = pop_member(&retry)))
 		pending_commit(p);
 	cow_meta_go_on(meta);
@@ -97,7 +95,7 @@ void cow_copy_work(void *context)
 	while ((p = pop_pending(o, &o->finished)))
 		pending_commit(p);
 	while ((meta = pop_meta(o)))
-		meta_go_on(meta, o->engine);
+		meta_go_on(meta);
 	while ((p = pop_pending(o, &o->drained)))
 		cow_pending_release(p);
 }

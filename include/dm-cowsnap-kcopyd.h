@@ -155,17 +155,7 @@ void cow_engine_read_here(struct cow_job *job);
 /* Run the worker once more, for owners that share its context. Any context. */
 void cow_engine_kick(struct cow_engine *engine);
 
-/*
- * The worker has dealt with one of many. Once in a while it sends what it has submitted: writes
- * that have waited for a copy need not wait for all the others of the round as well. Engine's
- * worker, no lock held.
- */
-void cow_engine_step(struct cow_engine *engine);
-
-/*
- * The same as cow_engine_kick() after @delay jiffies from now; a delay before that no longer
- * counts. Any context.
- */
+/* The same after @delay jiffies from now; a delay before that no longer counts. Any context. */
 void cow_engine_kick_later(struct cow_engine *engine, unsigned long delay);
 
 /* Is the caller the worker? Any context; in an interrupt on top of it the answer is no. */
