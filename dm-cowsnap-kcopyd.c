@@ -88,7 +88,7 @@
  * Gathered copies are written once they outnumber those that they wait for by this factor: on
  * a disk that has to seek, and elsewhere.
  */
-#define GATHER_FACTOR		8U
+#define GATHER_FACTOR		16U
 #define GATHER_FACTOR_QUICK	1U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
