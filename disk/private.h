@@ -34,8 +34,11 @@ struct cow_block {
 	u32 nr_zones;			/* it stays, for as many zones of the log */
 	bool logged;			/* the disk lacks what a zone's slots are in memory */
 	u32 fresh_from, fresh_to;	/* slots that may be fresh, half open */
-	u8 **spare;			/* a commit writes @data: what to change is to be here.
-					 * NULL in all blocks while metadata is acquired */
+	/*
+	 * A commit writes @data: what to change is to be here. NULL in all blocks while metadata is
+	 * acquired.
+	 */
+	u8 **spare;
 	u8 *data;
 };
 
