@@ -169,7 +169,7 @@ static void write_begin(struct carry_io *io)
 }
 
 /* Begin to read or write @bytes of the buffer, in as many requests as it takes. */
-static void begin(struct cow_merge *m, enum req_op op, sector_t sector, void *data, size_t bytes)
+static void begin(struct cow_merge *m, blk_opf_t op, sector_t sector, void *data, size_t bytes)
 {
 	struct block_device *bdev = op == REQ_OP_READ ? m->store->bdev : m->store->origin->bdev;
 
