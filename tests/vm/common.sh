@@ -81,3 +81,17 @@ newest_version()
 {
 	sort -V | tail -n 1
 }
+
+# unmount DIR...: what DKMS has started may be there for a moment longer.
+unmount()
+{
+	local dir try
+
+	for dir; do
+		for ((try = 0; try < 50; try++)); do
+			! umount "$dir" 2>/dev/null || continue 2
+			sleep 0.2
+		done
+		umount "$dir"
+	done
+}
