@@ -148,7 +148,7 @@ bool cow_engine_submit_here(struct cow_engine *engine, struct cow_job *job);
 
 /*
  * Read such a job. Whatever would have the task wait is left to the worker. The job may have ended
- * when this returns. Context: process, never sleeps.
+ * when this returns. Context: process; it does not wait for the device.
  */
 void cow_engine_read_here(struct cow_job *job);
 

@@ -116,8 +116,9 @@ static void remember_preserved(struct cow_origin *o, const struct bio *bio)
 }
 
 /*
- * The fast path: no lock, no allocation, the bio is not cut. If false, *@preserved says
- * whether only pendings near by are in the way, or that is unknown. The gate is held.
+ * The fast path: no lock, no allocation, the bio is not cut. If it returns false, *@preserved
+ * says that only pendings near by are in the way; it is false also where the map was not asked.
+ * The gate is held.
  */
 static bool origin_write_is_free(struct cow_origin *o, struct bio *bio, bool *preserved)
 {

@@ -11,6 +11,7 @@
 . "$(dirname "$0")/log.sh"
 
 CHUNKS=256
+chunk=8	# sectors; see opened()
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev'
 need_target flakey
 exact_copies
@@ -50,6 +51,16 @@ zone_field()
 	zones "$store" | awk -v zone="$1" -v field="$2" '$1 == zone { print $field }'
 }
 
+# is_right_after NAME DESC: the store that was cut off is opened; its snapshot is what DESC says.
+is_right_after()
+{
+	after "$1"
+	ok "after a crash then the store is opened" origin_up x "$cut_base" store "$cut_store"
+	ok "and its snapshot" snap_up y "$cut_base" "$cut_store" P 8 id 1
+	ok "$2" same /dev/mapper/y "$TEST_TMP/old"
+	closed
+}
+
 # bad_writes FROM COUNT: these sectors of the store cannot be written, and nothing can be flushed.
 bad_writes()
 {
@@ -60,11 +71,6 @@ bad_writes()
 good_again()
 {
 	swap_table cow "$(linear_table "$store")"
-}
-
-at_least()
-{
-	(($(key_of s "$1") >= $2))
 }
 
 # ---- a record that cannot be written ----
@@ -119,12 +125,7 @@ ok "no superblock can be written: writes go on" same /dev/mapper/o "$TEST_TMP/no
 ok "and the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
 is "$(key_of s checkpoints)" 0 "no zone is left"
 cut_off stuck
-after stuck
-ok "after a crash then the store is opened" origin_up x "$cut_base" store "$cut_store"
-ok "and its snapshot" snap_up y "$cut_base" "$cut_store" P 8 id 1
-ok "it is right" same /dev/mapper/y "$TEST_TMP/old"
-dmremove y
-dmremove x
+is_right_after stuck "it is right"
 good_again
 ok "when it can be written again zones are left" wait_for 30 at_least checkpoints 1
 put_scattered /dev/mapper/o "$TEST_TMP/now" 500 560
@@ -160,12 +161,7 @@ is "$(key_of s checkpoints)" 0 "the zone is not left"
 good_again
 ok "when it can be flushed the zone is left" wait_for 30 at_least checkpoints 1
 cut_off flushed
-after flushed
-ok "after a crash then the store is opened" origin_up x "$cut_base" store "$cut_store"
-ok "and its snapshot" snap_up y "$cut_base" "$cut_store" P 8 id 1
-ok "what the failed flush lost was written again" same /dev/mapper/y "$TEST_TMP/old"
-dmremove y
-dmremove x
+is_right_after flushed "what the failed flush lost was written again"
 down
 
 # ---- cuts while zones are left ----
@@ -180,12 +176,9 @@ done
 wait "$writer"
 wrong=''
 for ((cut = 0; cut < 8; cut++)); do
-	after "cut$cut"
-	origin_up x "$cut_base" store "$cut_store" &&
-		snap_up y "$cut_base" "$cut_store" P 8 id 1 || wrong+=" $cut:not-opened"
+	opened "cut$cut" || wrong+=" $cut:not-opened"
 	same /dev/mapper/y "$TEST_TMP/old" >/dev/null || wrong+=" $cut"
-	dmremove y
-	dmremove x
+	closed
 done
 is "$wrong" "" "cut off while zones are left and named, the snapshot is right"
 down

@@ -64,6 +64,26 @@ after()
 	blockdev --flushbufs "$cut_store"
 }
 
+# opened NAME: the store that was cut off is opened, and its snapshot 1 is y.
+opened()
+{
+	after "$1"
+	origin_up x "$cut_base" store "$cut_store" &&
+		snap_up y "$cut_base" "$cut_store" P "$chunk" id 1
+}
+
+closed()
+{
+	dmremove y
+	dmremove x
+}
+
+# at_least KEY COUNT: of snapshot s.
+at_least()
+{
+	(($(key_of s "$1") >= $2))
+}
+
 # tool WORDS...: the command, wherever it runs.
 tool()
 {

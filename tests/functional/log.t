@@ -33,25 +33,6 @@ down()
 	dmremove cow
 }
 
-# opened NAME: the store that was cut off is opened, and its snapshot 1 is y.
-opened()
-{
-	after "$1"
-	origin_up x "$cut_base" store "$cut_store" &&
-		snap_up y "$cut_base" "$cut_store" P "$chunk" id 1
-}
-
-closed()
-{
-	dmremove y
-	dmremove x
-}
-
-at_least()
-{
-	(($(key_of s "$1") >= $2))
-}
-
 # ---- its life, with all sizes ----
 
 life()
