@@ -91,14 +91,47 @@ static u64 seek_time_ns(const struct platter_disk *disk, sector_t sector)
 	       ((disk->seek_ns * (u64)int_sqrt64(distance << 20)) >> 10);
 }
 
+/* Where the sector is, as the time in which the platter turns so far: each track begins later. */
+static u64 angle_of(const struct platter_disk *disk, sector_t sector)
+{
+	u64 track, angle;
+	u32 place;
+
+	track = div_u64_rem(sector, disk->track_sectors, &place);
+	if (!disk->skew)
+		return place * disk->sector_ns;
+	div64_u64_rem(place * disk->sector_ns + track * disk->skew_ns, disk->rotation_ns, &angle);
+	return angle;
+}
+
+/* How long sectors from @first up to @end take to pass: with the skew wherever a track ends. */
+static u64 passing_ns(const struct platter_disk *disk, sector_t first, sector_t end)
+{
+	u64 ns = (end - first) * disk->sector_ns;
+
+	if (disk->skew)
+		ns += (track_of(disk, end - 1) - track_of(disk, first)) * disk->skew_ns;
+	return ns;
+}
+
+/* The head goes on behind @at, whose last sector has just passed: where it is @ns later. */
+static sector_t goes_on_to(const struct platter_disk *disk, sector_t at, u64 ns)
+{
+	u64 tracks, rest, track = track_of(disk, at - 1);
+
+	if (!disk->skew)
+		return at + div64_u64(ns, disk->sector_ns);
+	ns += (at - track * disk->track_sectors) * disk->sector_ns;
+	tracks = div64_u64_rem(ns, disk->rotation_ns + disk->skew_ns, &rest);
+	rest = min_t(u64, div64_u64(rest, disk->sector_ns), disk->track_sectors);
+	return (track + tracks) * disk->track_sectors + rest;
+}
+
 u64 platter_reach_ns(const struct platter_disk *disk, sector_t sector, u64 from_ns)
 {
 	u64 there_ns = from_ns + seek_time_ns(disk, sector);
-	u64 angle, target;
-	u32 place;
+	u64 angle, target = angle_of(disk, sector);
 
-	div_u64_rem(sector, disk->track_sectors, &place);
-	target = place * disk->sector_ns;
 	div64_u64_rem(there_ns, disk->rotation_ns, &angle);
 	if (target < angle)
 		target += disk->rotation_ns;
@@ -112,7 +145,7 @@ static sector_t ahead_end(const struct platter_disk *disk, u64 now)
 
 	if (!disk->streaming || now <= disk->ahead_ns)
 		return disk->ahead_end;
-	end = disk->ahead_end + div64_u64(now - disk->ahead_ns, disk->sector_ns);
+	end = goes_on_to(disk, disk->ahead_end, now - disk->ahead_ns);
 	return min(end, disk->ahead_limit);
 }
 
@@ -238,7 +271,7 @@ static void move_head(struct platter_disk *disk, sector_t sector, unsigned int s
 		      u64 from_ns)
 {
 	u64 begin = platter_reach_ns(disk, sector, from_ns);
-	u64 transfer_ns = sectors * disk->sector_ns;
+	u64 transfer_ns = passing_ns(disk, sector, sector + sectors);
 
 	stop_streaming(disk, from_ns);
 	count_media(disk, sector, sectors, write);
@@ -263,7 +296,7 @@ static void serve(struct platter_disk *disk, struct platter_io *io, u64 from_ns)
 	}
 	ns = disk->ahead_ns;
 	if (end > disk->ahead_end)
-		ns += (end - disk->ahead_end) * disk->sector_ns;
+		ns += passing_ns(disk, disk->ahead_end - 1, end) - disk->sector_ns;
 	count_media(disk, disk->head, io->sectors, false);
 	note_event(disk, from_ns, io->sector, io->sectors, false);
 	run_head(disk, max(ns, from_ns), end);
@@ -377,13 +410,9 @@ static void submit_write(struct platter_disk *disk, struct platter_io *io, u64 n
 		platter_cache_write(disk, io, now);
 }
 
-void platter_submit(struct platter_disk *disk, struct platter_io *io)
+static void arrive(struct platter_disk *disk, struct platter_io *io, u64 now)
 {
-	unsigned long flags;
-	u64 now = now_ns();
-
 	io->arrival_ns = now;
-	spin_lock_irqsave(&disk->lock, flags);
 	if (!io->sectors) {
 		disk->count.flushes++;
 		platter_cache_flush(disk, io, now);
@@ -393,6 +422,64 @@ void platter_submit(struct platter_disk *disk, struct platter_io *io)
 		submit_read(disk, io, now);
 	}
 	wake_head(disk, now);
+}
+
+static void arm_host(struct platter_disk *disk)
+{
+	struct platter_io *first = list_first_entry(&disk->coming, struct platter_io, list);
+
+	hrtimer_start(&disk->host_timer, ns_to_ktime(first->end_ns), HRTIMER_MODE_ABS);
+}
+
+/* The same numbers after each start, so that runs in virtual time repeat. */
+static u64 next_delay_ns(struct platter_disk *disk)
+{
+	disk->dice = disk->dice * 1664525 + 1013904223;
+	return ((u64)disk->dice * disk->jitter_us * NSEC_PER_USEC) >> 32;
+}
+
+/* None overtakes another: a flush speaks of what the host has sent before it. */
+static void send(struct platter_disk *disk, struct platter_io *io, u64 now)
+{
+	bool was_empty = list_empty(&disk->coming);
+
+	io->end_ns = max(now + next_delay_ns(disk), disk->last_coming_ns);
+	disk->last_coming_ns = io->end_ns;
+	list_add_tail(&io->list, &disk->coming);
+	if (was_empty)
+		arm_host(disk);
+}
+
+static enum hrtimer_restart host_timer_fn(struct hrtimer *timer)
+{
+	struct platter_disk *disk = container_of(timer, struct platter_disk, host_timer);
+	struct platter_io *io, *next;
+	unsigned long flags;
+	u64 now = now_ns();
+
+	spin_lock_irqsave(&disk->lock, flags);
+	list_for_each_entry_safe(io, next, &disk->coming, list) {
+		if (io->end_ns > now)
+			break;
+		list_del(&io->list);
+		arrive(disk, io, now);
+	}
+	if (!list_empty(&disk->coming))
+		arm_host(disk);
+	spin_unlock_irqrestore(&disk->lock, flags);
+	return HRTIMER_NORESTART;
+}
+
+void platter_submit(struct platter_disk *disk, struct platter_io *io)
+{
+	unsigned long flags;
+	u64 now = now_ns();
+
+	spin_lock_irqsave(&disk->lock, flags);
+	if (disk->jitter_us)
+		send(disk, io, now);
+	else
+		arrive(disk, io, now);
 	spin_unlock_irqrestore(&disk->lock, flags);
 }
 
@@ -411,17 +498,21 @@ static void setup_timer(struct hrtimer *timer, enum hrtimer_restart (*fn)(struct
 void platter_disk_start(struct platter_disk *disk)
 {
 	spin_lock_init(&disk->lock);
+	INIT_LIST_HEAD(&disk->coming);
 	INIT_LIST_HEAD(&disk->queue);
 	INIT_LIST_HEAD(&disk->crossing);
 	/* A whole number of nanoseconds for a sector, so that angles never drift. */
 	disk->sector_ns = div_u64(60 * NSEC_PER_SEC, disk->rpm * disk->track_sectors);
 	disk->rotation_ns = disk->sector_ns * disk->track_sectors;
+	disk->skew_ns = disk->sector_ns * disk->skew;
 	setup_timer(&disk->head_timer, head_timer_fn);
 	setup_timer(&disk->link_timer, link_timer_fn);
+	setup_timer(&disk->host_timer, host_timer_fn);
 }
 
 void platter_disk_stop(struct platter_disk *disk)
 {
+	hrtimer_cancel(&disk->host_timer);
 	hrtimer_cancel(&disk->link_timer);
 	hrtimer_cancel(&disk->head_timer);
 }

@@ -101,6 +101,7 @@ struct parameter {
 static const struct parameter keys[] = {
 	KEY("rpm", 60, 60000, rpm),
 	KEY("track_sectors", 64, 65536, track_sectors),
+	KEY("skew", 0, 65536, skew),
 	KEY("settle_us", 0, 100000, settle_us),
 	KEY("seek_ns", 0, 1000000, seek_ns),
 	KEY("depth", 1, 1024, depth),
@@ -108,6 +109,7 @@ static const struct parameter keys[] = {
 	KEY("buffer", 0, 1 << 20, buffer),
 	KEY("patience_ms", 1, 60000, patience_ms),
 	KEY("command_us", 0, 10000, command_us),
+	KEY("jitter_us", 0, 100000, jitter_us),
 	KEY("link_us", 0, 1000, link_us),
 	KEY("link_mbs", 1, 100000, link_mbs),
 	KEY("cache_blocks", 8, 1 << 22, cache.blocks),

@@ -7,9 +7,9 @@
  * the modelled disk would have done it. README.md in this directory has the formulas.
  *
  * Owner of a bio: device mapper until its end below comes to platter_end_io(); then the disk,
- * on exactly one of three lists (waiting for the head, waiting for room in the cache or for a
- * flush, crossing the link), or in none while it is the one under the head; device mapper
- * again when platter_finish() ends it. All of it is under disk->lock, irqs off.
+ * on exactly one of four lists (on its way from the host, waiting for the head, waiting for room
+ * in the cache or for a flush, crossing the link), or in none while it is the one under the head;
+ * device mapper again when platter_finish() ends it. All of it is under disk->lock, irqs off.
  */
 #ifndef DM_PLATTER_H
 #define DM_PLATTER_H
@@ -40,7 +40,7 @@ struct platter_io {
 	bool through;			/* a write that may not stay in the cache */
 	bool ended;			/* the disk is done with it */
 	u64 arrival_ns;
-	u64 end_ns;			/* when it will have crossed the link */
+	u64 end_ns;			/* when it has crossed the link, or come from the host */
 	u64 flush_seq;			/* a flush: what was written before it */
 };
 
@@ -98,6 +98,7 @@ struct platter_disk {
 	/* The model's parameters. */
 	unsigned int rpm;
 	unsigned int track_sectors;
+	unsigned int skew;		/* sectors between the end of a track and the next */
 	unsigned int settle_us;
 	unsigned int seek_ns;
 	unsigned int depth;
@@ -105,11 +106,16 @@ struct platter_disk {
 	unsigned int buffer;		/* for what was read, sectors */
 	unsigned int patience_ms;
 	unsigned int command_us;
+	unsigned int jitter_us;		/* most that a request takes to come from the host */
 	unsigned int link_us;
 	unsigned int link_mbs;
 	u64 sector_ns, rotation_ns;	/* from rpm and track_sectors */
+	u64 skew_ns;
 
 	spinlock_t lock;		/* all below */
+	struct list_head coming;	/* on their way from the host, in order of end_ns */
+	u64 last_coming_ns;		/* when the last of them is, or was, here */
+	u32 dice;			/* how long each takes */
 	struct list_head queue;		/* waiting for the head, in order of arrival */
 	struct list_head crossing;	/* on the link, in order of end_ns */
 	struct platter_io *current_io;	/* under the head; NULL if idle or destaging */
@@ -136,6 +142,7 @@ struct platter_disk {
 
 	struct hrtimer head_timer;
 	struct hrtimer link_timer;
+	struct hrtimer host_timer;
 	struct dentry *debugfs;
 };
 
