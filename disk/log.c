@@ -6,6 +6,9 @@
  *   (a place, a slot   (one bio: record, data)          (durable)  (table blocks)  (copy/worker.c)
  *    in the record)
  *
+ * Where records follow each other one by one, a gap is left between them, so that the head is about
+ * to come by: see disk/gap.c. Nothing that is read back depends on it.
+ *
  * A record and the data behind it are one write. What becomes ready in one round of the engine's
  * worker shares a record, as far as there is room in it. Records are under way in any number, and
  * each is published when its own write has ended; "durable" of a zone is how many of its first ones
@@ -47,6 +50,11 @@ module_param_named(log, log_default, int, 0644);
 MODULE_PARM_DESC(log,
 		 "whether new persistent stores have a log (1 or 0; default -1: on rotational disks)");
 
+static int log_gap = -1;
+module_param(log_gap, int, 0644);
+MODULE_PARM_DESC(log_gap,
+		 "KiB left free in front of records of the log (default -1: learned on rotational disks)");
+
 /* Runs that one record takes at most. */
 #define LOG_MEMBERS		64U
 
@@ -58,6 +66,15 @@ MODULE_PARM_DESC(log,
 
 /* Between two turns of the zones at least. */
 #define TURN_JIFFIES		(HZ / 10UL)
+
+/* Most KiB that are asked for. */
+#define COW_GAP_MOST		65536
+
+/* A record that comes later than this behind the last one finds the head anywhere. */
+#define FOLLOWS_NS		(4U * NSEC_PER_MSEC)
+
+/* Whose record is not judged by the time it takes. */
+#define NOT_JUDGED		COW_LOG_SIZES
 
 /* A run of chunks in a record. */
 struct cow_log_member {
@@ -79,6 +96,9 @@ struct cow_log_write {
 	u32 nr_members;
 	u32 left;			/* members that cow_log_done() has not been called for */
 	bool ended;
+	unsigned int size;		/* whose gap it has: meta->log.gap[]; or NOT_JUDGED */
+	u32 gap_most;
+	u64 sent_ns, ended_ns;		/* where the disk turns */
 	void *block;
 	struct cow_log_member member[];
 };
@@ -134,16 +154,74 @@ static unsigned long turn_delay(const struct cow_meta *meta)
 	return meta->store->zones_ending || since >= TURN_JIFFIES ? 0 : TURN_JIFFIES - since;
 }
 
+/* Is the head where the last record ended, so that the time of this one depends on the gap? */
+static bool follows_alone(const struct cow_meta *meta)
+{
+	const struct cow_log *log = &meta->log;
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (!list_empty(&log->zone[i].under_way))
+			return false;
+	return log->ended_ns && ktime_get_ns() - log->ended_ns < FOLLOWS_NS;
+}
+
+/* By what the copy that begins it has: more may come. */
+static unsigned int size_of(const struct cow_meta *meta, u32 nr)
+{
+	sector_t sectors = cow_chunk_to_sector(meta->store, nr);
+
+	return sectors <= 32 ? 0 : sectors <= 128 ? 1 : 2;
+}
+
+/* Chunks to leave free in front of the record. */
+static u32 choose_gap(struct cow_meta *meta, struct cow_log_write *w, u32 nr)
+{
+	int forced = READ_ONCE(log_gap);
+	u32 gap;
+
+	w->size = NOT_JUDGED;
+	if (forced >= 0)
+		return min(forced, COW_GAP_MOST) * 2U >> meta->store->chunk_shift;
+	if (!follows_alone(meta))
+		return 0;
+	w->size = size_of(meta, nr);
+	gap = cow_gap_chunks(&meta->log.gap[w->size], w->gap_most);
+	meta->stats.gap = cow_gap_learned(&meta->log.gap[w->size]);
+	return gap;
+}
+
+static bool begin_in_zone(struct cow_meta *meta, struct cow_log_write *w, u32 nr)
+{
+	struct cow_store *store = meta->store;
+	struct cow_zone *zone = &store->zone[meta->log.at];
+	u32 wanted, gap;
+
+	w->gap_most = cow_zone_gap_most(store, zone);
+	wanted = choose_gap(meta, w, nr);
+	gap = wanted;
+	if (!cow_zone_begin_record(store, zone, nr, &gap, &w->chunk))
+		return false;
+	if (gap != wanted)
+		w->size = NOT_JUDGED;
+	meta->stats.skipped += gap;
+	return true;
+}
+
 /* In the zone that is written to, or else in the other one, if that is open. */
-static bool find_chunk(struct cow_meta *meta, u32 nr, u64 *chunk)
+static bool find_chunk(struct cow_meta *meta, struct cow_log_write *w, u32 nr)
 {
 	struct cow_store *store = meta->store;
 	bool found;
 
 	spin_lock(&store->origin->state_lock);
-	found = cow_zone_begin_record(store, &store->zone[meta->log.at], nr, chunk);
+	found = begin_in_zone(meta, w, nr);
 	if (!found) {
-		found = cow_zone_begin_record(store, &store->zone[!meta->log.at], nr, chunk);
+		u32 gap = 0;
+
+		w->size = NOT_JUDGED;
+		found = cow_zone_begin_record(store, &store->zone[!meta->log.at], nr, &gap,
+					      &w->chunk);
 		meta->log.at ^= found;
 		/* Does nothing if it is queued already, or has failed and waits. */
 		if (asks_for_zones(meta) && !store->closing)
@@ -161,7 +239,7 @@ static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
 
 	if (!w)
 		return NULL;
-	if (!find_chunk(meta, nr, &w->chunk)) {
+	if (!find_chunk(meta, w, nr)) {
 		write_free(w);
 		return NULL;
 	}
@@ -294,6 +372,8 @@ static void record_endio(struct bio *bio)
 	u32 i, nr = w->nr_members;
 
 	bio_put(bio);
+	if (w->sent_ns)
+		w->ended_ns = ktime_get_ns();
 	/* With the end of its last job the record may go at any time. */
 	for (i = 0; i < nr; i++) {
 		struct cow_job *job = w->member[i].job;
@@ -345,6 +425,8 @@ void cow_log_send(struct cow_meta *meta)
 		       offset_in_page(w->block));
 	add_data(w, bio);
 	meta->stats.records++;
+	if (bdev_rot(bdev))
+		w->sent_ns = ktime_get_ns();
 	submit_bio_noacct(bio);
 }
 
@@ -383,6 +465,18 @@ static void count_durable(struct cow_meta *meta, struct cow_log_zone *zone)
 	}
 }
 
+/* How long a record took says something of the gap that it was given. */
+static void judge_gap(struct cow_meta *meta, const struct cow_log_write *w)
+{
+	if (!w->sent_ns)
+		return;
+	meta->log.ended_ns = w->ended_ns;
+	if (w->size != NOT_JUDGED)
+		cow_gap_note(&meta->log.gap[w->size],
+			     min_t(u64, div_u64(w->ended_ns - w->sent_ns, NSEC_PER_USEC), U32_MAX),
+			     w->gap_most);
+}
+
 static void record_ended(struct cow_log_write *w)
 {
 	struct cow_meta *meta = w->meta;
@@ -390,6 +484,7 @@ static void record_ended(struct cow_log_write *w)
 	unsigned int zone = w->zone;
 
 	w->ended = true;
+	judge_gap(meta, w);
 	count_durable(meta, &meta->log.zone[zone]);
 	cow_meta_note(meta);
 	spin_lock(&store->origin->state_lock);

@@ -15,6 +15,8 @@ struct cow_meta_stats {
 	u64 block_writes;		/* bios with table blocks */
 	u64 records;			/* of the log */
 	u64 checkpoints;		/* zones of the log that were left */
+	u64 skipped;			/* chunks left free between records */
+	u32 gap;			/* chunks: what was learned of records like the last one */
 };
 
 /* For a store with these sizes. NULL: no memory. May sleep. */

@@ -11,6 +11,7 @@
 #include <linux/mutex.h>
 #include <linux/wait.h>
 
+#include "disk/gap.h"
 #include "disk/meta.h"
 #include "store/store.h"
 
@@ -50,6 +51,9 @@ struct cow_log_zone {
 	struct list_head under_way;	/* struct cow_log_write, by index */
 };
 
+/* Records of copies up to 16, 64 and 256 KiB: how soon one follows another depends on that. */
+#define COW_LOG_SIZES	3U
+
 struct cow_log {
 	struct cow_log_zone zone[COWSNAP_ZONES];
 	unsigned int at;		/* where the last record was begun; engine's worker */
@@ -57,6 +61,8 @@ struct cow_log {
 	unsigned long turned;		/* jiffies: when zones were last left or named; READ_ONCE */
 	unsigned long again;		/* jiffies: no zone is asked for before; READ_ONCE */
 	u64 nr_durable;			/* records, over all zones; READ_ONCE */
+	struct cow_gap gap[COW_LOG_SIZES];	/* engine's worker */
+	u64 ended_ns;			/* when the last one ended; engine's worker */
 };
 
 enum meta_phase {

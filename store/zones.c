@@ -9,6 +9,9 @@
  *	start                      next                              end
  *	| R | data | R | more data |   not given yet                  |
  *
+ * Between data and the next record there may be a gap (disk/gap.c). It counts as given: nothing is
+ * written there as long as the zone is named.
+ *
  * Its chunks are set aside from the room all together. While it is named nothing else may be
  * put there, since its records speak of them: a chunk that loses its version stays empty.
  * When it is left, what holds no version is room again: records, what was never given, what
@@ -31,6 +34,9 @@
 
 /* A run that does not fit ends a zone if less than this part of it is left. */
 #define LEFT_SHARE		4U
+
+/* A gap that is larger than this part of the zone has it left too often. */
+#define GAP_SHARE		64U
 
 /* Segments that are looked at for one zone: the lock is held meanwhile. */
 #define ZONE_SEGMENTS		16U
@@ -133,13 +139,23 @@ static bool zone_is_full(const struct cow_zone *zone, u32 nr)
 	return left < 2 || (nr < zone->room.nr && left < zone->room.nr / LEFT_SHARE);
 }
 
-bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u64 *chunk)
+u32 cow_zone_gap_most(const struct cow_store *store, const struct cow_zone *zone)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	return zone->state == COW_ZONE_OPEN ? zone->room.nr / GAP_SHARE : 0;
+}
+
+bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u32 *gap,
+			   u64 *chunk)
 {
 	if (!cow_zone_has_room(store, zone, nr + 1)) {
 		if (zone->state == COW_ZONE_OPEN && zone_is_full(zone, nr))
 			zone->state = COW_ZONE_FULL;
 		return false;
 	}
+	if (!zone->next || !cow_zone_has_room(store, zone, *gap + nr + 1))
+		*gap = 0;
+	zone->next += *gap;
 	*chunk = zone->room.start + zone->next++;
 	zone->under_way++;
 	return true;

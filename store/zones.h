@@ -57,12 +57,17 @@ void cow_zones_turned(struct cow_store *store, int r);
 /* The zone is left, or was never named: what holds no version is room. state_lock held. */
 void cow_zone_leave(struct cow_store *store, struct cow_zone *zone);
 
+/* Most chunks that it is worth to leave free in front of a record. origin->state_lock held. */
+u32 cow_zone_gap_most(const struct cow_store *store, const struct cow_zone *zone);
+
 /*
- * A record for at least @nr chunks begins: returns its own chunk in *@chunk. False: the zone
- * has no room for it, or is not open. With little room left it is full from now on.
- * origin->state_lock held.
+ * A record for at least @nr chunks begins: returns its own chunk in *@chunk. *@gap chunks in front
+ * of it are left free, or none if it is the first one, or there is no room for them: returns that
+ * in *@gap. False: the zone has no room for it, or is not open. With little room left it is full
+ * from now on. origin->state_lock held.
  */
-bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u64 *chunk);
+bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 nr, u32 *gap,
+			   u64 *chunk);
 
 /* May the last record of the zone have @nr more? origin->state_lock held. */
 bool cow_zone_has_room(const struct cow_store *store, const struct cow_zone *zone, u32 nr);

@@ -161,6 +161,8 @@ static void emit_meta_stats(struct cow_store *store, char *result, unsigned int 
 	       atomic64_read(&store->unverified), atomic64_read(&store->bad_checksums),
 	       store->damaged_blocks + store->lost_records);
 	DMEMIT(" records %llu checkpoints %llu", stats.records, stats.checkpoints);
+	DMEMIT(" log_gap %llu log_skipped %llu", (u64)cow_chunk_to_sector(store, stats.gap),
+	       (u64)cow_chunk_to_sector(store, stats.skipped));
 	*size = sz;
 }
 

@@ -22,6 +22,7 @@ exact_copies()
 	echo 0 >"$PARAMETERS/copy_around"
 	echo 0 >"$PARAMETERS/undo_buffer"
 	echo 0 >"$PARAMETERS/log"
+	echo 0 >"$PARAMETERS/log_gap"
 }
 
 # What an earlier test has set.
@@ -30,6 +31,7 @@ if [[ -e $PARAMETERS/copy_ahead ]]; then
 	echo -1 >"$PARAMETERS/copy_around"
 	echo 8192 >"$PARAMETERS/undo_buffer"
 	echo -1 >"$PARAMETERS/log"
+	echo -1 >"$PARAMETERS/log_gap"
 fi
 
 # refuses COMMAND REGEX DESC ARGS...: COMMAND ARGS ends with 2 and one sentence that has REGEX in it.

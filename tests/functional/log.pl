@@ -6,6 +6,8 @@
 #   log.pl zones FILE                    for each zone in use: "A START CHUNKS SERIES DURABLE"
 #   log.pl records FILE                  for each record, in order: "ZONE CHUNK INDEX SLOTS DURABLE",
 #                                        by its mark and its crc
+#   log.pl old FILE                      how many blocks in zones are records of earlier ones, where
+#                                        none of now, nor data of one, stands
 #   log.pl sector FILE CHUNK             the sector that the record in that chunk begins with
 #   log.pl seal-supers FILE OFFSET HEX   these bytes in both superblocks, with right checksums
 use strict;
@@ -92,9 +94,10 @@ sub mark
 	return $low | crc(~$low & 0xffffffff, pack("Q<", $series)) << 32;
 }
 
-sub records_of
+# Calls $found for each record, and $other for what else may have been one: where, and its fields.
+sub walk
 {
-	my ($all, $zone) = @_;
+	my ($all, $zone, $found, $other) = @_;
 	my $bytes = unpack("V", substr($all, SUPER_BLOCK_BYTES, 4));
 
 	for (my $at = $zone->{start}; $at + 1 < $zone->{start} + $zone->{chunks}; $at++) {
@@ -103,11 +106,32 @@ sub records_of
 		my ($crc, $index, $series, $mark, $durable, $nr) =
 			unpack("VVQ<Q<Vv", substr($block, 0, RECORD_BYTES));
 
-		next if $mark != mark($all, $sector, $zone->{series}) ||
+		next if $mark != mark($all, $sector, $series) ||
 			$crc != crc(seed($all, $sector), substr($block, 4));
-		print "$zone->{name} $at $index $nr $durable\n";
-		$at += $nr;
+		if ($series == $zone->{series}) {
+			$found->($at, $index, $nr, $durable);
+			$at += $nr;
+		} else {
+			$other->();
+		}
 	}
+}
+
+sub records_of
+{
+	my ($all, $zone) = @_;
+
+	walk($all, $zone, sub { print "$zone->{name} @_\n" }, sub {});
+}
+
+# In front of the last record: what stands behind it may only not have been written yet.
+sub old_records_of
+{
+	my ($all, $zone) = @_;
+	my ($old, $now) = (0, 0);
+
+	walk($all, $zone, sub { $old = $now }, sub { $now++ });
+	return $old;
 }
 
 sub seal_supers
@@ -136,6 +160,11 @@ if ($what eq "zones") {
 	my $all = read_file($path);
 
 	records_of($all, $_) for zones($all);
+} elsif ($what eq "old") {
+	my ($all, $old) = (read_file($path), 0);
+
+	$old += old_records_of($all, $_) for zones($all);
+	print "$old\n";
 } elsif ($what eq "sector") {
 	print record_sector(read_file($path), @rest), "\n";
 } elsif ($what eq "seal-supers") {

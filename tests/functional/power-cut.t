@@ -33,8 +33,8 @@ scenarios=(
 	"a copy that was being written, or a superblock, cannot be read|--again 50 --eio 100 --devices 2"
 	"a log, all on one device|--log --snapshots 3"
 	"a log, 4096-byte blocks, two caches|--log --block 4096 --devices 2"
-	"a log, merges, trackers, bad superblocks|--log --merge --track --eio 20 --devices 2 --origin 16384 --store 24576"
-	"a log in a store that drops the oldest|--log --drop --store 2176 --snapshots 6 --devices 2"
+	"a log with gaps, merges, trackers, bad superblocks|--log --merge --track --eio 20 --devices 2 --origin 16384 --store 24576"
+	"a log with gaps, in a store that drops the oldest|--log --drop --store 2176 --snapshots 6 --devices 2"
 )
 
 # What takes longer.
@@ -181,6 +181,8 @@ cut_all()
 			report_finished
 		fi
 		mkdir "$TEST_TMP/$nr"
+		# The last ones: it is for all that run.
+		[[ ${scenarios[nr]} != *'with gaps'* ]] || echo 8 >"$PARAMETERS/log_gap"
 		# shellcheck disable=SC2086  # words
 		cut_many "$TEST_TMP/$nr" ${scenarios[nr]#*|} &
 		running=$((running + 1))
