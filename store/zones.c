@@ -38,6 +38,10 @@
 /* A gap that is larger than this part of the zone has it left too often. */
 #define GAP_SHARE		64U
 
+/* Tables are made ready for so many more zones, and for so many times the chunks in use. */
+#define ZONES_AHEAD		2U
+#define READY_MOST		8U
+
 /* Segments that are looked at for one zone: the lock is held meanwhile. */
 #define ZONE_SEGMENTS		16U
 
@@ -95,6 +99,20 @@ static u32 find_run(struct cow_store *store, u64 *place)
 	return best;
 }
 
+/*
+ * Zones leave single chunks behind, so those that are ready run out of long runs before they are
+ * used. But an opening reads all tables that are ready: not many more than are used.
+ */
+static void make_more_ready(struct cow_store *store, u64 end)
+{
+	const struct cow_space *space = &store->space;
+	u64 ready = cow_space_ready(space);
+
+	if (space->blocks < space->max_blocks && !READ_ONCE(store->extend_failed) &&
+	    end + ZONES_AHEAD * zone_most(store) > ready && ready < space->used * READY_MOST)
+		queue_work(store->origin->wq, &store->extend_work);
+}
+
 bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
 {
 	u64 place = 0;
@@ -102,6 +120,7 @@ bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
 
 	lockdep_assert_held(&store->origin->state_lock);
 	nr = find_run(store, &place);
+	make_more_ready(store, nr < ZONE_LEAST ? cow_space_ready(&store->space) : place + nr);
 	if (nr < ZONE_LEAST || !cow_space_set_aside(&store->space, &zone->room, place, nr))
 		return false;
 	zone->state = COW_ZONE_NONE;

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Records of a log with gaps between them: what a crash leaves of them is opened, whatever stands in
-# the gaps; a gap is room again when its zone is left. Where nothing turns there are none.
+# the gaps; a gap is room again when its zone is left. Where nothing turns there are none. What
+# zones leave behind, gaps or single chunks, does not keep the log from going on.
 #
 # Gaps are given here. That they are learned where they are of use is tests/host/gap.t's.
 
@@ -10,7 +11,7 @@
 . "$(dirname "$0")/log.sh"
 
 exact_copies
-plan 22
+plan 25
 
 # up SIZE: snapshot 1, as s, with a log, of an origin of 8 MiB.
 up()
@@ -64,6 +65,20 @@ echo -1 >"$PARAMETERS/log_gap"
 skipped=$(key_of s log_skipped)
 put_scattered /dev/mapper/o "$TEST_TMP/now" 40 200
 is "$(key_of s log_gap) $(key_of s log_skipped)" "0 $skipped" "where nothing turns no gap is tried"
+ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+down
+
+# ---- zones go on where no chunk has been used ----
+
+up 64M
+commits=$(key_of s commits)
+for ((n = 0; n < 2000; n += 100)); do
+	put_scattered /dev/mapper/o "$TEST_TMP/now" "$n" $((n + 100))
+	wait_for 3 has_zones "$store" 2
+done
+ok "a store with room for more zones has its copies in the log" \
+	test "$(key_of s records)" -ge 1600
+ok "and hardly any by the tables" test $(($(key_of s commits) - commits)) -le 200
 ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
 down
 
