@@ -8,6 +8,36 @@ from cases import LINEAR, memory, spinning
 from grid import Grid, Stack, Test
 from tables import Column, Derived, Goal, Row, Table
 
+# ---- a store on a slower disk ------------------------------------------------------
+
+
+def slow_store(place):
+    """An origin of a solid-state disk. The store's disk turns; its tracks may be skewed."""
+    words = " skew 384 jitter_us 200" if place == "skewed" else ""
+    lines = ["ram_disks 1 1600", "null_disk nullb0 448 80000", "fill /dev/nullb0 0 448",
+             "volume base /dev/nullb0 0 448", "BASE=/dev/mapper/base",
+             f"spin d0 /dev/ram0 cache none{words}", "stores st /dev/mapper/d0 0 1536 1"]
+    if place == "dense":
+        lines.append("echo 0 >/sys/module/dm_cowsnap/parameters/log_gap")
+    return "\n".join(lines)
+
+
+SLOW_STORE = Grid(
+    "slow-store", "The origin on a solid-state disk, the store on a 7200 rpm disk",
+    "Chunks of 16 KiB. \"No gap\" has `log_gap` 0: records of the log stand directly behind each "
+    "other. \"Skew\" has tracks that begin 384 sectors after the end of the last, and requests that "
+    "take up to 200 µs from the host to the disk.",
+    slow_store,
+    [Stack("raw", "raw"), Stack("dm-snapshot P", "snapshot P 32"),
+     Stack("cowsnap P, no gap", "cowsnap P 32", "dense"), Stack("cowsnap P", "cowsnap P 32"),
+     Stack("dm-snapshot P, skew", "snapshot P 32", "skewed"),
+     Stack("cowsnap P, skew", "cowsnap P 32", "skewed")],
+    [Test("random-1", "random 4K writes, qd 1",
+          "--rw=randwrite --bs=4k --size=448m --io_size=16m --iodepth=1"),
+     Test("random-32", "random 4K writes, qd 32",
+          "--rw=randwrite --bs=4k --size=448m --io_size=16m --iodepth=32")],
+    memory="4G")
+
 # ---- how many snapshots -----------------------------------------------------------
 
 COUNTS = (1, 2, 4, 8, 64)
@@ -269,4 +299,5 @@ HEAD = Table(
                    Stack("cowsnap P, tail", "cowsnap P 8"),
                    Stack("cowsnap P, head", "cowsnap P 8")]])
 
-ALL = [SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, FILES, SCALE, PROCESSORS, HEAD]
+ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, FILES, SCALE,
+       PROCESSORS, HEAD]
