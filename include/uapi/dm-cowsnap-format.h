@@ -63,14 +63,21 @@
  *   184     24  zone A of the log        0     4  crc of all that follows
  *   208     24  zone B                   4     4  index in its zone, from 0
  *   232      8  lost_epoch               8     8  series of the zone
- *   240     16  reserved                16     8  mark
- *   256    256  records 0 to 7          24     4  durable: records known durable then
- *                                       28     2  slots in use
- * Zone of the log                       30     2  reserved
- *     0      8  start, a chunk          32    14  slot, as in a table, and so on
- *     8      8  series
- *    16      4  chunks, 0: it is not in use
- *    20      4  durable: records known durable
+ *   240      8  seal_start              16     8  mark
+ *   248      4  seal_generation         24     4  durable: records known durable then
+ *   252      1  seal_state              28     2  slots in use
+ *   253      3  reserved                30     2  reserved
+ *   256    256  records 0 to 7          32    14  slot, as in a table, and so on
+ *
+ * Zone of the log                    Seal, one sector of the origin
+ *     0      8  start, a chunk          0    16  magic
+ *     8      8  series                 16     4  crc of the other 508
+ *    16      4  chunks, 0: not in use  20     4  generation
+ *    20      4  durable: records       24    16  uuid of the store
+ *               known durable          40     8  where in the store its content is, a sector
+ *                                      48     4  sectors of the origin that are sealed
+ *                                      52     4  reserved
+ *                                      56   456  text, for who looks at it
  *
  * Chunks of the store have 36 bits. So have those of the origin, unless the store has the
  * incompatible feature WIDE, which it gets when its origin has more of them: then 44.
@@ -142,6 +149,19 @@
  *
  * Beyond one snapshot a store needs 32 bytes for each record after the eighth.
  *
+ * Seal. With INCOMPAT_SEAL the first sectors of the origin, 68 KiB in whole chunks, are not at
+ * home: the store has their content, in a run of chunks from seal_start on, and is read and written
+ * for them. No slot of these chunks is in use. At home each of these sectors has a seal instead, so
+ * that nobody takes the origin for what it is without its store. seal_state says how far that is:
+ *
+ *   SEALING   the store has what home has. At home any of the sectors may have its seal already.
+ *   SEALED    every sector has its seal. If one has not, somebody wrote the origin without the store.
+ *   OPENING   the content is on its way back. Any of the sectors may still have its seal.
+ *
+ * So SEALING and OPENING end in the same way: where a sector has the seal it gets its content back,
+ * and where it has not it is left as it is. A seal counts with the uuid of the store, its generation
+ * and a right crc. Generations only rise. The crc is seeded with the sector of the origin.
+ *
  * A tracker is a snapshot that was given up: its record stays, and says which chunks have
  * changed since its epoch, in blocks of its own. Each block has a bit for each chunk of a
  * stretch of the origin, and a mark for each region of it. A chunk has changed if its bit is
@@ -160,9 +180,11 @@
 #ifdef __KERNEL__
 #include <linux/crc32c.h>
 #include <linux/stddef.h>
+#include <linux/string.h>
 #else
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Castagnoli's, without inversion. Programs that use the checksums below have to define it. */
 __u32 crc32c(__u32 crc, const void *data, size_t bytes);
@@ -180,12 +202,15 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #define COWSNAP_INCOMPAT_TRACK	4ULL
 /* The store has, or had, a log. Stays, since old records do, and no series may come twice. */
 #define COWSNAP_INCOMPAT_LOG	8ULL
+/* Set while seal_state is not COWSNAP_SEAL_OPEN. */
+#define COWSNAP_INCOMPAT_SEAL	16ULL
 
 /* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
 #define COWSNAP_RO_COMPAT_KNOWN	0ULL
 #define COWSNAP_INCOMPAT_KNOWN	(COWSNAP_INCOMPAT_WIDE | COWSNAP_INCOMPAT_INVALID | \
-				 COWSNAP_INCOMPAT_TRACK | COWSNAP_INCOMPAT_LOG)
+				 COWSNAP_INCOMPAT_TRACK | COWSNAP_INCOMPAT_LOG | \
+				 COWSNAP_INCOMPAT_SEAL)
 
 #define COWSNAP_MIN_BLOCK_BYTES	512U
 #define COWSNAP_MAX_BLOCK_BYTES	4096U
@@ -204,6 +229,12 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 /* Zones of the log that a superblock can name, and the most chunks in one. */
 #define COWSNAP_ZONES		2U
 #define COWSNAP_ZONE_CHUNKS	4096U
+
+#define COWSNAP_SEAL_MAGIC	"dm-cowsnap seal\n"	/* 16 bytes, no zero */
+#define COWSNAP_SEAL_TEXT	456
+
+/* What is sealed at least: 68 KiB. The last 4 KiB of it are where btrfs begins. */
+#define COWSNAP_SEAL_SECTORS	136U
 
 /* Bits of a chunk number, and of one of the origin with INCOMPAT_WIDE. */
 #define COWSNAP_CHUNK_BITS	36U
@@ -242,6 +273,14 @@ enum cowsnap_record_state {
 #define COWSNAP_RECORD_WRITTEN	1U
 /* And from this bit on the series of a tracker. */
 #define COWSNAP_RECORD_SERIES_SHIFT 4
+
+enum cowsnap_seal_state {
+	COWSNAP_SEAL_OPEN = 0,		/* home has everything */
+	COWSNAP_SEAL_SEALING = 1,
+	COWSNAP_SEAL_SEALED = 2,
+	COWSNAP_SEAL_OPENING = 3,
+	COWSNAP_SEAL_STATES,
+};
 
 enum cowsnap_on_full {
 	COWSNAP_FULL_INVALIDATE = 0,
@@ -301,8 +340,23 @@ struct cowsnap_super {
 	__le32 log;		/* are copies committed by a log? */
 	struct cowsnap_zone zone[COWSNAP_ZONES];
 	__le64 lost_epoch;	/* snapshots up to here may lack records of the log, 0: none */
-	__u8 reserved[16];
+	__le64 seal_start;	/* chunk of the store: the content of the origin's first ones */
+	__le32 seal_generation;	/* of the last seal; stays */
+	__u8 seal_state;	/* enum cowsnap_seal_state */
+	__u8 reserved[3];
 	struct cowsnap_record record[COWSNAP_SUPER_RECORDS];
+};
+
+/* What a sealed sector of the origin has in the place of its content. */
+struct cowsnap_seal {
+	__u8 magic[COWSNAP_MAGIC_BYTES];
+	__le32 crc;		/* of the 512 bytes with this field zero */
+	__le32 generation;
+	__u8 uuid[16];		/* of the store */
+	__le64 store_sector;	/* where the content of the origin's first sector is */
+	__le32 sectors;		/* of the origin that are sealed, from its start on */
+	__le32 reserved;
+	char text[COWSNAP_SEAL_TEXT];
 };
 
 /* In front of the slots of a block, and of the records of one. */
@@ -338,7 +392,9 @@ static_assert(sizeof(struct cowsnap_record) == 32, "record");
 static_assert(sizeof(struct cowsnap_zone) == 24, "zone");
 static_assert(sizeof(struct cowsnap_log_record) == 32, "record of the log");
 static_assert(offsetof(struct cowsnap_super, lost_epoch) == 232, "zones of the superblock");
+static_assert(offsetof(struct cowsnap_super, record) == 256, "records of the superblock");
 static_assert(sizeof(struct cowsnap_super) == COWSNAP_SUPER_BYTES, "superblock");
+static_assert(sizeof(struct cowsnap_seal) == 512, "seal");
 static_assert(sizeof(struct cowsnap_block_header) == 24, "block header");
 static_assert(sizeof(struct cowsnap_slot) == 14, "slot");
 
@@ -420,6 +476,37 @@ static inline __u32 cowsnap_super_crc(const struct cowsnap_super *super, __u64 s
 
 	crc = crc32c(crc, &zero, sizeof(zero));
 	return crc32c(crc, (const __u8 *)super + after, sizeof(*super) - after);
+}
+
+/* What the seal in sector @sector of the origin has in its field crc. */
+static inline __u32 cowsnap_seal_crc(const struct cowsnap_seal *seal, __u64 sector)
+{
+	const size_t at = offsetof(struct cowsnap_seal, crc);
+	const size_t after = at + sizeof(seal->crc);
+	__le32 zero = 0;
+	__u32 crc = crc32c(cowsnap_seed(seal->uuid, sector), seal, at);
+
+	crc = crc32c(crc, &zero, sizeof(zero));
+	return crc32c(crc, (const __u8 *)seal + after, sizeof(*seal) - after);
+}
+
+/* Is sector @sector of an origin, which is in @data, a seal, whoever's? */
+static inline int cowsnap_is_seal(const void *data, __u64 sector)
+{
+	const struct cowsnap_seal *seal = data;
+
+	return !memcmp(seal->magic, COWSNAP_SEAL_MAGIC, sizeof(seal->magic)) &&
+	       __le32_to_cpu(seal->crc) == cowsnap_seal_crc(seal, sector);
+}
+
+/* And is it that of this store, of this generation? */
+static inline int cowsnap_is_seal_of(const void *data, __u64 sector, const __u8 *uuid,
+				     __u32 generation)
+{
+	const struct cowsnap_seal *seal = data;
+
+	return cowsnap_is_seal(data, sector) && !memcmp(seal->uuid, uuid, sizeof(seal->uuid)) &&
+	       __le32_to_cpu(seal->generation) == generation;
 }
 
 /*
@@ -670,26 +757,37 @@ static inline __u32 cowsnap_zone_durable(const struct cowsnap_zone *zone)
 	return __le32_to_cpu(zone->durable);
 }
 
-/* Are its chunks data of one segment? The device has @nr_chunks, and @blocks table blocks ready. */
-static inline int cowsnap_zone_fits(const struct cowsnap_geometry *g,
-				    const struct cowsnap_zone *zone, __u64 nr_chunks,
-				    __u32 blocks)
+/*
+ * Are @chunks from @start on data of one segment? The device has @nr_chunks, and @blocks table
+ * blocks are ready.
+ */
+static inline int cowsnap_run_fits(const struct cowsnap_geometry *g, __u64 start, __u32 chunks,
+				   __u64 nr_chunks, __u32 blocks)
 {
-	__u64 start = cowsnap_zone_start(zone);
-	__u32 chunks = __le32_to_cpu(zone->chunks), block, index;
 	struct cowsnap_segment seg;
+	__u32 block, index;
 
-	if (!chunks)
-		return 1;
-	if (chunks < 2 || chunks > COWSNAP_ZONE_CHUNKS || !zone->series ||
-	    start >= nr_chunks || chunks > nr_chunks - start ||
-	    cowsnap_zone_durable(zone) > chunks)
+	if (start >= nr_chunks || chunks > nr_chunks - start)
 		return 0;
 	cowsnap_get_segment(g, cowsnap_find_segment(g, start), &seg);
 	if (start < seg.data || start + chunks > seg.end)
 		return 0;
 	cowsnap_find_slot(g, &seg, (__u32)(start + chunks - 1 - seg.data), &block, &index);
 	return seg.first_block + block < blocks;
+}
+
+/* The same of a zone. */
+static inline int cowsnap_zone_fits(const struct cowsnap_geometry *g,
+				    const struct cowsnap_zone *zone, __u64 nr_chunks,
+				    __u32 blocks)
+{
+	__u32 chunks = __le32_to_cpu(zone->chunks);
+
+	if (!chunks)
+		return 1;
+	return chunks >= 2 && chunks <= COWSNAP_ZONE_CHUNKS && zone->series &&
+	       cowsnap_zone_durable(zone) <= chunks &&
+	       cowsnap_run_fits(g, cowsnap_zone_start(zone), chunks, nr_chunks, blocks);
 }
 
 /* Can the zones of a superblock be? They have no chunk, and no series, in common. */
@@ -757,6 +855,61 @@ static inline int cowsnap_log_makes_sense(const struct cowsnap_geometry *g,
 
 	return nr && nr <= cowsnap_log_slots(g) && nr < left && index < COWSNAP_ZONE_CHUNKS &&
 	       __le32_to_cpu(record->durable) <= index;
+}
+
+/*
+ * ---------------------------------------------------------------------------
+ * The seal: what is sealed, and where its content is
+ * ---------------------------------------------------------------------------
+ */
+
+/* Chunks of the origin, and as many of the store. */
+static inline __u32 cowsnap_seal_chunks(const struct cowsnap_geometry *g)
+{
+	return (COWSNAP_SEAL_SECTORS + g->chunk_sectors - 1) >> g->chunk_shift;
+}
+
+static inline __u32 cowsnap_seal_sectors(const struct cowsnap_geometry *g)
+{
+	return cowsnap_seal_chunks(g) << g->chunk_shift;
+}
+
+static inline int cowsnap_is_sealed(const struct cowsnap_super *super)
+{
+	return !!(super->incompat & __cpu_to_le64(COWSNAP_INCOMPAT_SEAL));
+}
+
+/* Has chunk @place of the store the content of a sealed one? */
+static inline int cowsnap_seal_has(const struct cowsnap_geometry *g,
+				   const struct cowsnap_super *super, __u64 place)
+{
+	__u64 start = __le64_to_cpu(super->seal_start);
+
+	return cowsnap_is_sealed(super) && place >= start &&
+	       place - start < cowsnap_seal_chunks(g);
+}
+
+/* Have @zone and the run of @chunks from @start on a chunk in common? */
+static inline int cowsnap_zone_meets(const struct cowsnap_zone *zone, __u64 start, __u32 chunks)
+{
+	return cowsnap_zone_in_use(zone) && start < cowsnap_zone_end(zone) &&
+	       cowsnap_zone_start(zone) < start + chunks;
+}
+
+/* Can what a superblock says of a seal be? The device has @nr_chunks. */
+static inline int cowsnap_seal_fits(const struct cowsnap_geometry *g,
+				    const struct cowsnap_super *super, __u64 nr_chunks)
+{
+	__u64 start = __le64_to_cpu(super->seal_start);
+	__u32 chunks = cowsnap_seal_chunks(g);
+
+	if (!cowsnap_is_sealed(super))
+		return 1;
+	return super->seal_state > COWSNAP_SEAL_OPEN && super->seal_state < COWSNAP_SEAL_STATES &&
+	       cowsnap_seal_sectors(g) <= __le64_to_cpu(super->origin_sectors) &&
+	       cowsnap_run_fits(g, start, chunks, nr_chunks, __le32_to_cpu(super->blocks)) &&
+	       !cowsnap_zone_meets(&super->zone[0], start, chunks) &&
+	       !cowsnap_zone_meets(&super->zone[1], start, chunks);
 }
 
 /*
