@@ -25,6 +25,7 @@
 #include "admin/store.h"
 #include "admin/tuning.h"
 #include "copy/pending.h"
+#include "disk/seal.h"
 #include "disk/verify.h"
 #include "io/bio.h"
 #include "io/decide.h"
@@ -32,6 +33,7 @@
 #include "origin/bio.h"
 #include "origin/gate.h"
 #include "origin/registry.h"
+#include "origin/seal.h"
 #include "origin/tables.h"
 #include "store/error.h"
 #include "store/room.h"
@@ -131,10 +133,26 @@ static void target_dtr(struct dm_target *ti)
 	target_free(ti, ct);
 }
 
+/*
+ * What a table without a store shows is home, which has no more than a seal where the origin
+ * begins if that is sealed. Once for each table: when it is loaded, or when its origin is there.
+ */
+static int check_bare(struct cow_target *ct, char **error)
+{
+	int r;
+
+	if (ct->store || ct->not_sealed || !bdev_nr_sectors(ct->origin_dev->bdev))
+		return 0;
+	r = cow_seal_bare(ct->origin_dev->bdev, error);
+	ct->not_sealed = !r;
+	return r;
+}
+
 static int resume_target(struct dm_target *ti)
 {
 	struct cow_target *ct = ti->private;
-	int r = 0;
+	char *error;
+	int r;
 
 	/* See cow_check_length(). */
 	if (cow_comes_early(ti, ct) && ti->len > bdev_nr_sectors(ct->origin_dev->bdev)) {
@@ -143,7 +161,10 @@ static int resume_target(struct dm_target *ti)
 		      (u64)ti->len);
 		return -EINVAL;
 	}
-	if (ct->store)
+	r = check_bare(ct, &error);
+	if (r)
+		DMERR("%s", error);
+	if (!r && ct->store)
 		r = cow_store_activate(ct->store);
 	if (!r && ct->options.given)
 		r = cow_store_set_options(ct->store, &ct->options);
@@ -215,6 +236,8 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 		r = cow_check_length(ti, ct);
 	if (!r && store)
 		r = cow_open_store(ti, ct, store);
+	if (!r && !store)
+		r = check_bare(ct, &ti->error);
 	if (r)
 		return r;
 	mutex_lock(&cow_registry_mutex);
@@ -224,9 +247,9 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 }
 
 /*
- * Two devices may have acknowledged writes: the origin's, and the store of a merge that is
- * under way, which the table need not name. So flushes come here even if the devices of the
- * table have no cache.
+ * Two devices may have acknowledged writes: the origin's, and the store of a sealed origin, or of a
+ * merge that is under way, which the table need not name. So flushes come here even if the devices
+ * of the table have no cache.
  */
 static void origin_take_flushes(struct dm_target *ti)
 {
@@ -265,26 +288,40 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	return 0;
 }
 
-/* The first of the two is for the origin's device. */
-static bool flush_has_no_store(const struct cow_target *ct, const struct bio *bio)
+/*
+ * An empty flush: the first of the two is for the origin's device. The store of a sealed origin is
+ * held by the table. That of a merge is not: then it is for the merge to decide.
+ */
+static bool flush_is_mapped(struct cow_target *ct, struct bio *bio, int *r)
 {
-	return dm_bio_get_target_bio_nr(bio) && !READ_ONCE(ct->origin->merge);
+	struct cow_origin *o = ct->origin;
+
+	*r = DM_MAPIO_REMAPPED;
+	if (!dm_bio_get_target_bio_nr(bio))
+		return true;
+	if (READ_ONCE(o->sealed_end)) {
+		bio_set_dev(bio, o->sealed_bdev);
+		return true;
+	}
+	if (READ_ONCE(o->merge))
+		return false;
+	bio_endio(bio);
+	*r = DM_MAPIO_SUBMITTED;
+	return true;
 }
 
 static int origin_map(struct dm_target *ti, struct bio *bio)
 {
 	struct cow_target *ct = ti->private;
 	struct cow_bio *cb = bio_begin(ti, bio);
+	int r;
 
 	bio_set_dev(bio, ct->origin_dev->bdev);
-	if (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge))
+	if (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge) &&
+	    !cow_is_sealed(ct->origin, bio->bi_iter.bi_sector))
 		return DM_MAPIO_REMAPPED;
-	if (!bio_sectors(bio) && flush_has_no_store(ct, bio)) {
-		bio_endio(bio);
-		return DM_MAPIO_SUBMITTED;
-	}
-	if (!bio_sectors(bio) && !dm_bio_get_target_bio_nr(bio))
-		return DM_MAPIO_REMAPPED;
+	if (!bio_sectors(bio) && flush_is_mapped(ct, bio, &r))
+		return r;
 	cb->bio = bio;
 	cb->origin = ct->origin;
 	cb->discard = ct->discard;

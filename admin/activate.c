@@ -24,6 +24,7 @@
 #include "disk/meta.h"
 #include "disk/places.h"
 #include "disk/prepare.h"
+#include "disk/seal.h"
 #include "disk/super.h"
 #include "io/ahead.h"
 #include "io/around.h"
@@ -245,6 +246,8 @@ static int store_activate(struct cow_store *store)
 	if (!list_empty(&store->node))
 		return 0;
 	r = cow_store_meet_origin(store);
+	if (!r)
+		r = cow_seal_settle(store);
 	if (!r && store->merging) {
 		merge = cow_merge_prepare(store->merging);
 		r = PTR_ERR_OR_ZERO(merge);

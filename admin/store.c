@@ -32,6 +32,7 @@
 #include "disk/meta.h"
 #include "disk/prepare.h"
 #include "disk/probe.h"
+#include "disk/seal.h"
 #include "disk/super.h"
 #include "disk/verify.h"
 #include "io/ahead.h"
@@ -302,7 +303,8 @@ static int open_persistent(struct cow_store *store, const struct cow_snap_args *
 
 	if (content == COW_CONTENT_NEW) {
 		store->origin_sectors = bdev_nr_sectors(store->origin->bdev);
-		return open_tables(store, pick_block_bytes(store), error);
+		return open_tables(store, pick_block_bytes(store), error) ?:
+		       cow_seal_check(store, error);
 	}
 	if (!features_allow(store, super, error))
 		return -EINVAL;
@@ -361,8 +363,10 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 		*error = "Out of memory for a store";
 		return ERR_PTR(-ENOMEM);
 	}
-	r = args->persistence == 'N' ? check_transient(bdev, super, error) :
-	    open_persistent(store, args, content, super, error);
+	if (args->persistence == 'N')
+		r = check_transient(bdev, super, error) ?: cow_seal_check(store, error);
+	else
+		r = open_persistent(store, args, content, super, error);
 	if (r) {
 		store_quiesce(store);
 		store_free(store);
@@ -485,6 +489,7 @@ static void store_close(struct cow_store *store)
 	if (!said)
 		cow_absent_add(origin, cow_meta_uuid(store->meta), true);
 	store_quiesce(store);
+	cow_seal_forget(store);
 	list_del(&store->all_node);
 	store_free(store);
 	cow_origin_put(origin);
@@ -584,6 +589,11 @@ int cow_store_meet_origin(struct cow_store *store)
 		      store->bdev, (u64)store->origin_sectors, o->bdev,
 		      (u64)bdev_nr_sectors(o->bdev));
 		return -EINVAL;
+	}
+	r = cow_seal_check(store, &error);
+	if (r) {
+		DMERR("%s", error);
+		return r;
 	}
 	r = cow_load_settle(store);
 	if (r) {

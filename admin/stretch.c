@@ -121,7 +121,7 @@ static int merge_copy(struct cow_merge *m)
 	int r = cow_carry_stretch(m);
 
 	if (!r)
-		r = blkdev_issue_flush(m->store->origin->bdev);
+		r = cow_origin_flush(m->store->origin);
 	if (r)
 		stretch_open(m, m->done);
 	else

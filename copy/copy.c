@@ -22,6 +22,7 @@
 #include "disk/log.h"
 #include "disk/verify.h"
 #include "origin/origin.h"
+#include "origin/seal.h"
 #include "store/epochs.h"
 #include "store/store.h"
 #include "trace/cowsnap.h"
@@ -158,14 +159,15 @@ bool cow_pending_copy_here(struct cow_pending *leader, struct block_device *bdev
 
 void cow_pending_copy_again(struct cow_pending *p)
 {
-	struct block_device *bdev = p->store->origin->bdev;
 	sector_t start = cow_pending_sector(p), end = cow_pending_end_sector(p);
 	sector_t nr_sectors = cow_origin_has(p->store->origin, start, end);
+	sector_t pad_sectors = end - start - nr_sectors;
+	struct block_device *bdev = cow_home(p->store->origin, &start);
 
 	/* It may have been copied with others before. */
 	p->offset_sectors = 0;
 	/* It has no leader, so cow_pending_need() could not find its job later. */
 	p->job.speculative = false;
 	list_add_tail(&p->node, &p->sharers);
-	cow_pending_copy(p, bdev, start, nr_sectors, end - start - nr_sectors);
+	cow_pending_copy(p, bdev, start, nr_sectors, pad_sectors);
 }

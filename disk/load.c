@@ -53,6 +53,7 @@
 #include "disk/records.h"
 #include "disk/replay.h"
 #include "disk/scan.h"
+#include "disk/seal.h"
 #include "disk/super.h"
 #include "disk/track.h"
 #include "origin/origin.h"
@@ -199,7 +200,8 @@ static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *ra
 {
 	if (raw->kind == COWSNAP_SLOT_FREE)
 		return true;
-	if (place >= l->store->space.nr_chunks || raw->kind >= COWSNAP_SLOT_KINDS)
+	if (place >= l->store->space.nr_chunks || raw->kind >= COWSNAP_SLOT_KINDS ||
+	    cow_seal_has(l->store, place))
 		return false;
 	if (raw->kind == COWSNAP_SLOT_TRACK)
 		return raw->epoch && raw->epoch <= COW_EPOCH_MAX &&
@@ -483,13 +485,13 @@ static void buffer_cut_off(struct cow_loader *l, sector_t sector, u64 end)
 static bool home_has_it(struct cow_loader *l, const struct cow_suspect *s)
 {
 	struct cow_store *store = l->store;
-	struct block_device *home = store->origin->bdev;
-	sector_t sector = cow_chunk_to_sector(store, s->ext.chunk);
-	u64 end = bdev_nr_sectors(home);
+	sector_t sector = cow_chunk_to_sector(store, s->ext.chunk), at = sector;
+	u64 end = bdev_nr_sectors(store->origin->bdev);
+	struct block_device *home = cow_seal_home(store, &at);
 
 	if (sector >= end)
 		return false;
-	if (cow_meta_io(home, REQ_OP_READ, sector, l->buffer,
+	if (cow_meta_io(home, REQ_OP_READ, at, l->buffer,
 			min_t(u64, store->chunk_sectors, end - sector) << SECTOR_SHIFT))
 		return false;
 	buffer_cut_off(l, sector, end);
@@ -885,6 +887,10 @@ static bool super_fits(struct cow_store *store, const struct cowsnap_super *supe
 				    store->space.nr_chunks, le32_to_cpu(super->blocks)))
 		cow_fail(error, "Store %pg: the zones of its log cannot be: run cowsnap repair",
 			 store->bdev);
+	else if (!cowsnap_seal_fits(cow_meta_geometry(store->meta), super,
+				    store->space.nr_chunks))
+		cow_fail(error, "Store %pg: what it says of a seal cannot be: run cowsnap check",
+			 store->bdev);
 	else if (le64_to_cpu(super->durable) >= BIT_ULL(62) ||
 		 le64_to_cpu(super->sequence) >= BIT_ULL(62))
 		cow_fail(error, "Store %pg: numbers of commits cannot be: run cowsnap repair",
@@ -930,6 +936,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 			       COW_SNAP_OVERFLOWED : COW_SNAP_INVALID;
 	cow_options_load(&store->options, super);
 	take_zones(store, super);
+	cow_seal_take_super(store, super);
 }
 
 /*
@@ -977,7 +984,7 @@ static void note_lost_records(struct cow_loader *l)
 static int load_all(struct cow_loader *l, const struct cowsnap_super *super, char **error)
 {
 	struct cow_store *store = l->store;
-	int r = load_tables(l) ?: load_log(l, super);
+	int r = load_tables(l) ?: cow_seal_take_room(store) ?: load_log(l, super);
 
 	if (!r)
 		r = cow_intake_flush(&l->intake);
@@ -999,6 +1006,9 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);
 	if (store->opened_before_origin)
 		return 0;
+	r = cow_seal_check(store, error);
+	if (r)
+		return r;
 	r = cow_load_settle(store);
 	if (r)
 		cow_fail(error, "Store %pg cannot be opened (error %d): see the log",

@@ -47,6 +47,7 @@ void cow_change_fill(struct cow_change *c, struct cow_store *store, struct cow_s
 	c->options = store->options;
 	c->invalid_epoch = store->invalid_epoch;
 	c->has_tracked = store->has_tracked;
+	c->seal_state = store->seal_state;
 	memcpy(c->zone, store->zone_name, sizeof(c->zone));
 	if (snap)
 		cow_change_take_snap(c, snap);
@@ -75,6 +76,17 @@ static void zones_fill(const struct cow_change *c, struct cowsnap_super *super)
 	super->lost_epoch = cpu_to_le64(store->lost_epoch);
 	if (had_log || store->lost_epoch)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_LOG);
+}
+
+/* The generation stays when the seal is gone: none is used twice. */
+static void seal_fill(const struct cow_change *c, struct cowsnap_super *super)
+{
+	super->seal_generation = cpu_to_le32(c->store->seal_generation);
+	if (c->seal_state == COWSNAP_SEAL_OPEN)
+		return;
+	super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_SEAL);
+	super->seal_start = cpu_to_le64(c->store->seal_start);
+	super->seal_state = c->seal_state;
 }
 
 static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
@@ -110,6 +122,7 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 	if (c->has_tracked)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_TRACK);
 	zones_fill(c, super);
+	seal_fill(c, super);
 	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
 		cow_record_fill(c, i, &super->record[i]);
 }
@@ -194,7 +207,7 @@ static bool facts_change(const struct cow_change *c)
 	       c->blocks != store->space.blocks ||
 	       c->origin_sectors != store->origin_sectors ||
 	       c->invalid_epoch != store->invalid_epoch ||
-	       c->has_tracked != store->has_tracked ||
+	       c->has_tracked != store->has_tracked || c->seal_state != store->seal_state ||
 	       memcmp(c->zone, store->zone_name, sizeof(c->zone));
 }
 
@@ -278,6 +291,7 @@ static void change_apply(const struct cow_change *c)
 	WRITE_ONCE(store->space.blocks, c->blocks);
 	store->invalid_epoch = c->invalid_epoch;
 	store->has_tracked = c->has_tracked;
+	store->seal_state = c->seal_state;
 	memcpy(store->zone_name, c->zone, sizeof(c->zone));
 	undo_buffer = store->options.undo_buffer;
 	store->options = c->options;

@@ -29,7 +29,7 @@ struct cow_store;
  *   0      the disk has the new values, and then memory got them: snap->state (through
  *          cow_snap_set_state()), ->mark, ->epoch, ->nr_sectors, ->time, ->series,
  *          store->merging, ->merge_chunk, ->origin_sectors, ->options, ->space.blocks,
- *          ->has_tracked, ->zone_name. The caller sets none of these.
+ *          ->has_tracked, ->zone_name, ->seal_state. The caller sets none of these.
  *   -errno memory has the old values, and they have been written once more over what may
  *          have got to the disk. If that failed as well, it is unknown what the disk has.
  *          Then the store is fenced: its live snapshots become invalid, and it commits
@@ -71,6 +71,7 @@ struct cow_change {
 	u32 invalid_epoch;
 	bool has_tracked;
 	struct cow_zone_name zone[COWSNAP_ZONES];
+	enum cowsnap_seal_state seal_state;
 
 	bool either;			/* see above */
 	enum cow_snap_state was;	/* ->state as memory had it; not the caller's */

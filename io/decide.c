@@ -15,13 +15,28 @@
 
 #include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
+#include "io/bio.h"
 #include "io/decide.h"
 #include "io/merge.h"
 #include "io/snapshot.h"
 #include "io/write.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
+#include "origin/seal.h"
 #include "trace/cowsnap.h"
+
+/* There is no merge: the origin shows home. */
+static int read_home(struct cow_bio *cb, struct cow_bio **part)
+{
+	const struct bio *bio = cb->bio;
+
+	*part = cow_bio_front(cb, cow_home_run(cb->origin, bio->bi_iter.bi_sector,
+					       bio_sectors(bio)));
+	if (!*part)
+		return cow_bio_hand_over(cb, part);
+	cow_bio_go_home(cb->origin, (*part)->bio);
+	return DM_MAPIO_REMAPPED;
+}
 
 static int decide_bio(struct cow_bio *cb, struct cow_bio **part)
 {
@@ -43,7 +58,7 @@ static int decide_bio(struct cow_bio *cb, struct cow_bio **part)
 	if (unlikely(READ_ONCE(o->merge) || !bio_sectors(cb->bio)))
 		return cow_merge_decide(cb, part);
 	if (bio_data_dir(cb->bio) == READ)
-		return DM_MAPIO_REMAPPED;
+		return read_home(cb, part);
 	return cow_origin_decide(cb, part);
 }
 

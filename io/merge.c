@@ -26,6 +26,7 @@
 #include "io/write.h"
 #include "origin/bio.h"
 #include "origin/gate.h"
+#include "origin/seal.h"
 #include "store/epochs.h"
 #include "store/store.h"
 #include "trace/cowsnap.h"
@@ -102,10 +103,19 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 	return HOME;
 }
 
-static int read_home(struct cow_bio *cb)
+/* The gate is held, until the bio has ended. */
+static int read_home(struct cow_bio *cb, struct cow_bio **part)
 {
-	bio_set_dev(cb->bio, cb->origin->bdev);
-	cb->gated = true;
+	const struct bio *bio = cb->bio;
+
+	*part = cow_bio_front(cb, cow_home_run(cb->origin, bio->bi_iter.bi_sector,
+					       bio_sectors(bio)));
+	if (!*part) {
+		percpu_ref_put(&cb->origin->gate);
+		return cow_bio_hand_over(cb, part);
+	}
+	cow_bio_go_home(cb->origin, (*part)->bio);
+	(*part)->gated = true;
 	return DM_MAPIO_REMAPPED;
 }
 
@@ -190,7 +200,7 @@ static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio 
 		return cow_bio_finish(cb, BLK_STS_IOERR);
 	}
 	if (bio_data_dir(cb->bio) == READ)
-		return read_home(cb);
+		return read_home(cb, part);
 	r = cow_origin_decide(cb, part);
 	percpu_ref_put(&o->gate);
 	return r;
@@ -217,7 +227,7 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 	if (m && !cb->merging)
 		return merge_decide(m, cb, part);
 	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)
-		return read_home(cb);
+		return read_home(cb, part);
 	percpu_ref_put(&o->gate);
 	/* No merge: all that the store had acknowledged is at home by now, durably. */
 	if (!bio_sectors(cb->bio))

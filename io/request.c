@@ -18,6 +18,7 @@
 #include "io/request.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
+#include "origin/seal.h"
 #include "store/epochs.h"
 #include "store/room.h"
 #include "store/snapshots.h"
@@ -129,6 +130,15 @@ static bool is_needed(const struct cow_pending *p, const struct cow_range *neede
 	return p->first < needed->end && p->last >= needed->first;
 }
 
+/* One copy reads from one device: how many of @nr chunks from @at on has that of the first? */
+static u64 home_chunks(const struct cow_store *store, u64 at, u64 nr)
+{
+	u64 sectors = cow_home_run(store->origin, cow_chunk_to_sector(store, at),
+				   cow_chunk_to_sector(store, nr));
+
+	return cow_sector_to_chunk(store, sectors);
+}
+
 /*
  * Ask for copies of what is not preserved in a stretch without pendings; the bio waits
  * for those of the @needed chunks. False: it cannot go on.
@@ -142,6 +152,7 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 		bool preserved;
 		u64 nr = cow_map_preserved(&store->map, live, at, end - at, &preserved);
 
+		nr = home_chunks(store, at, nr);
 		if (preserved) {
 			at += nr;
 			continue;
@@ -278,7 +289,8 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 	struct cow_pending *leader, *p, *next;
 
 	while (!list_empty(&rq->fresh)) {
-		sector_t start, end, has;
+		struct block_device *home;
+		sector_t start, end, has, pad;
 
 		leader = list_first_entry(&rq->fresh, struct cow_pending, node);
 		list_move(&leader->node, &leader->sharers);
@@ -290,9 +302,12 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 		request_share(leader, start, end);
 		/* Behind the end of the origin the last chunk reads as zeroes. */
 		has = cow_origin_has(o, start, end);
-		if (!rq->in_map)
-			cow_pending_copy(leader, o->bdev, start, has, end - start - has);
-		else if (cow_pending_copy_here(leader, o->bdev, start, has, end - start - has))
+		pad = end - start - has;
+		home = cow_home(o, &start);
+		/* Whether the store's device would take such a read is not known. */
+		if (!rq->in_map || home != o->bdev)
+			cow_pending_copy(leader, home, start, has, pad);
+		else if (cow_pending_copy_here(leader, home, start, has, pad))
 			rq->here = &leader->job;
 		rq->in_map = false;
 	}

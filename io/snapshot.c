@@ -33,6 +33,7 @@
 #include "origin/gate.h"
 #include "origin/pace.h"
 #include "origin/reads.h"
+#include "origin/seal.h"
 #include "store/epochs.h"
 #include "store/readers.h"
 #include "store/room.h"
@@ -102,7 +103,7 @@ static int snap_read_home(struct cow_bio *cb)
 	nr = bio_chunks(snap->store, cb->bio, &first);
 	cow_map_lookup(&snap->store->map, first, nr, snap->epoch, &ext);
 	if (ext.kind == COW_HOME && ext.nr == nr) {
-		bio_set_dev(cb->bio, cb->origin->bdev);
+		cow_bio_go_home(cb->origin, cb->bio);
 		return DM_MAPIO_REMAPPED;
 	}
 	cow_untrack_read(cb);
@@ -162,6 +163,8 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 		sectors = bio_sectors_within(store, cb->bio, first, ext.nr);
 		if (ext.kind == COW_COPIED)
 			sectors = min(sectors, cow_verify_front(store, cb->bio));
+		else if (ext.kind == COW_HOME)
+			sectors = cow_home_run(cb->origin, cb->bio->bi_iter.bi_sector, sectors);
 		*part = cow_bio_front(cb, sectors);
 		if (!*part) {
 			snap_reads_elsewhere(cb);
@@ -290,18 +293,19 @@ static void snap_make_plan(struct cow_bio *cb, const struct cow_extent *ext,
 static void snap_copy(struct cow_pending *p, const struct cow_extent *ext)
 {
 	struct cow_store *store = p->store;
-	struct block_device *bdev = store->origin->bdev;
+	struct block_device *bdev = NULL;
 	sector_t sector = cow_pending_sector(p);
 	sector_t nr_sectors = cow_origin_has(store->origin, sector, cow_pending_end_sector(p));
 
-	if (ext->kind == COW_COPIED) {
+	if (ext->kind == COW_HOME) {
+		bdev = cow_home(store->origin, &sector);
+	} else if (ext->kind == COW_COPIED) {
 		bdev = store->bdev;
 		sector = cow_chunk_to_sector(store, ext->place);
 		nr_sectors = store->chunk_sectors;
 		p->check_source = store->meta;
 		p->source_epoch = ext->epoch;
-	} else if (ext->kind != COW_HOME) {
-		bdev = NULL;
+	} else {
 		nr_sectors = store->chunk_sectors;
 	}
 	cow_pending_copy(p, bdev, sector, nr_sectors, store->chunk_sectors - nr_sectors);

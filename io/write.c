@@ -45,6 +45,7 @@
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "origin/pace.h"
+#include "origin/seal.h"
 #include "store/known.h"
 #include "store/store.h"
 
@@ -175,6 +176,7 @@ static int go_home(struct cow_bio *cb)
 	if (unlikely(READ_ONCE(o->nr_absent)))
 		cow_absent_note_write(o);
 	cb->gated = true;
+	cow_bio_go_home(o, cb->bio);
 	return DM_MAPIO_REMAPPED;
 }
 
@@ -241,6 +243,23 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 	return preserve_or_go(*part, false);
 }
 
+/*
+ * What begins in the sealed part of an origin ends there: the first part of @cb does. NULL: it could
+ * not be cut and is handed over. The gate is held.
+ */
+static struct cow_bio *cut_at_seal(struct cow_bio *cb, struct cow_bio **part)
+{
+	const struct bio *bio = cb->bio;
+
+	*part = cow_bio_front(cb, cow_home_run(cb->origin, bio->bi_iter.bi_sector,
+					       bio_sectors(bio)));
+	if (*part)
+		return *part;
+	percpu_ref_put(&cb->origin->gate);
+	cow_bio_hand_over(cb, part);
+	return NULL;
+}
+
 int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
@@ -251,6 +270,17 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 		cow_pace_note_write(&o->pace);
 	if (!cow_origin_enter(cb))
 		return DM_MAPIO_SUBMITTED;
+	if (cow_is_sealed(o, bio->bi_iter.bi_sector)) {
+		cb = cut_at_seal(cb, part);
+		if (!cb)
+			return DM_MAPIO_SUBMITTED;
+		bio = cb->bio;
+		/* A hint: the store's device need not take it. */
+		if (bio_op(bio) == REQ_OP_DISCARD) {
+			percpu_ref_put(&o->gate);
+			return cow_bio_finish(cb, BLK_STS_OK);
+		}
+	}
 	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
 		return skip_discard(cb, part);
 	if (origin_write_is_free(o, bio, &preserved))

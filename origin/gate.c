@@ -120,10 +120,12 @@ int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 	return -ETIMEDOUT;
 }
 
-static int origin_flush(struct cow_origin *o)
+int cow_origin_flush(struct cow_origin *o)
 {
 	int r = blkdev_issue_flush(o->bdev);
 
+	if (!r && READ_ONCE(o->sealed_end))
+		r = blkdev_issue_flush(o->sealed_bdev);
 	if (r)
 		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);
 	return r;
@@ -135,13 +137,13 @@ static int origin_flush(struct cow_origin *o)
  */
 int cow_origin_freeze(struct cow_origin *o)
 {
-	int r = origin_flush(o);
+	int r = cow_origin_flush(o);
 
 	if (!r)
 		r = cow_origin_drain(o, cow_hold_timeout());
 	if (r)
 		return r;
-	r = origin_flush(o);
+	r = cow_origin_flush(o);
 	if (r)
 		cow_origin_thaw(o);
 	return r;

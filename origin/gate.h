@@ -29,6 +29,12 @@ unsigned long cow_hold_timeout(void);
 bool cow_origin_enter(struct cow_bio *cb);
 
 /*
+ * What the origin has acknowledged is durable: at home, and in the store of a sealed one. Returns
+ * 0, or a negative errno after a line in the log. May sleep.
+ */
+int cow_origin_flush(struct cow_origin *origin);
+
+/*
  * Shut the gate: new writes are held, those that were sent home have completed and are
  * flushed. Context: may sleep, origin->admin_lock held. -ETIMEDOUT, with the gate open again,
  * if the device does not finish its writes in time.

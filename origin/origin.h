@@ -49,6 +49,10 @@ struct cow_origin {
 	unsigned int nr_trackers;	/* in the stores in force; state_lock; READ_ONCE */
 	u64 identity;			/* what those stores know it by */
 	bool rotational;		/* the device is */
+	/* Up to here the origin is in a store: origin/seal.h; admin_lock, READ_ONCE. */
+	sector_t sealed_end;
+	sector_t sealed_at;		/* where in the store its first sector is */
+	struct block_device *sealed_bdev;	/* the store's */
 
 	/* The registry, under cow_registry_mutex. */
 	unsigned int refs;		/* tables and stores */

@@ -98,6 +98,9 @@ struct cow_store {
 	u64 noted_durable;		/* what it was a second ago; note_work alone */
 	struct cow_zone_name zone_name[COWSNAP_ZONES];	/* as the superblock has them */
 	u64 zone_series;		/* the last one given out; disk/checkpoint.c */
+	u64 seal_start;			/* chunk: what the origin begins with; disk/seal.c */
+	u32 seal_generation;
+	enum cowsnap_seal_state seal_state;
 	struct work_struct extend_work;	/* disk/prepare.c, these four */
 	struct work_struct mark_work;
 	struct delayed_work note_work;

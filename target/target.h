@@ -24,6 +24,7 @@ struct cow_target {
 	enum cow_discard discard;
 	struct cow_given options;
 	bool claimed;			/* in dm-snapshot's place */
+	bool not_sealed;		/* the origin was looked at, for a table without a store */
 	bool discard_given;
 	bool id_given;
 	bool discard_zeroes_cow;

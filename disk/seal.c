@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: the seal of an origin
+ *
+ * An origin that is written without its store makes the snapshots in it wrong, and nobody notices.
+ * A sealed one cannot be taken for anything: its first sectors are in the store, and at home each of
+ * them has a seal, which names the store. So nothing mounts, assembles or boots from it by itself,
+ * and what was written to it all the same is missing a seal.
+ *
+ *   sectors of the origin    0 .. sealed_end                 sealed_end ..
+ *   home                     seals                           content
+ *   store                    content, from seal_start on
+ *
+ * cowsnap seal and unseal write seals and take them away, while nothing is in use (tools/seal.c).
+ * Here they are recognised, and what a power cut interrupted there is ended.
+ *
+ * Writes to the sealed sectors are in place, as they are at home, with the same FUA; a flush of the
+ * origin flushes the store as well. An error of the store's device is an error of these sectors. It
+ * does not matter to them whether the store is full, invalid or fenced.
+ *
+ * What a crash leaves: the seal is only changed while home and store have the same content in every
+ * sector that has lost its seal, or has none yet.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "dm-cowsnap.h"
+#include "disk/io.h"
+#include "disk/meta.h"
+#include "disk/seal.h"
+#include "disk/super.h"
+#include "origin/origin.h"
+#include "store/error.h"
+#include "store/space.h"
+#include "store/store.h"
+
+/* Home is read and written so much at a time. What is sealed is a whole number of these. */
+#define PIECE_BYTES	4096U
+#define PIECE_SECTORS	(PIECE_BYTES >> SECTOR_SHIFT)
+
+/* ------------------------------------------------------- what the store says of it */
+
+void cow_seal_take_super(struct cow_store *store, const struct cowsnap_super *super)
+{
+	store->seal_generation = le32_to_cpu(super->seal_generation);
+	if (!cowsnap_is_sealed(super))
+		return;
+	store->seal_start = le64_to_cpu(super->seal_start);
+	store->seal_state = super->seal_state;
+}
+
+static bool has_content(const struct cow_store *store)
+{
+	return store->seal_state != COWSNAP_SEAL_OPEN;
+}
+
+static u32 sealed_chunks(const struct cow_store *store)
+{
+	return cowsnap_seal_chunks(cow_meta_geometry(store->meta));
+}
+
+static sector_t sealed_sectors(const struct cow_store *store)
+{
+	return cowsnap_seal_sectors(cow_meta_geometry(store->meta));
+}
+
+bool cow_seal_has(const struct cow_store *store, u64 place)
+{
+	return has_content(store) && place >= store->seal_start &&
+	       place - store->seal_start < sealed_chunks(store);
+}
+
+/* Those of a table block that is lost are taken already. */
+int cow_seal_take_room(struct cow_store *store)
+{
+	u64 place = store->seal_start, end = place + sealed_chunks(store);
+	int r = 0;
+
+	for (; has_content(store) && place < end && !r; place++)
+		if (!cow_space_is_taken(&store->space, place))
+			r = cow_space_take(&store->space, place, 1);
+	return r;
+}
+
+struct block_device *cow_seal_home(const struct cow_store *store, sector_t *sector)
+{
+	if (!has_content(store) || *sector >= sealed_sectors(store))
+		return store->origin->bdev;
+	*sector += cow_chunk_to_sector(store, store->seal_start);
+	return store->bdev;
+}
+
+/* --------------------------------------------------------------------- looking */
+
+static bool is_ours(const struct cow_store *store, const void *data, sector_t sector)
+{
+	return cowsnap_is_seal_of(data, sector, cow_meta_uuid(store->meta),
+				  store->seal_generation);
+}
+
+/* The first seal in a piece of the origin, or NULL. */
+static const struct cowsnap_seal *find_seal(const u8 *piece, sector_t sector)
+{
+	unsigned int i;
+
+	for (i = 0; i < PIECE_SECTORS; i++, piece += SECTOR_SIZE)
+		if (cowsnap_is_seal(piece, sector + i))
+			return (const struct cowsnap_seal *)piece;
+	return NULL;
+}
+
+/* One of the first seals that are there, whoever's, in @piece. NULL if there is none. */
+static const struct cowsnap_seal *look_for_seal(struct block_device *home, u8 *piece)
+{
+	const struct cowsnap_seal *seal = NULL;
+	sector_t sector;
+
+	for (sector = 0; !seal && sector < COWSNAP_SEAL_SECTORS &&
+			 sector + PIECE_SECTORS <= bdev_nr_sectors(home); sector += PIECE_SECTORS)
+		if (!cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES))
+			seal = find_seal(piece, sector);
+	return seal;
+}
+
+static u8 *alloc_piece(char **error)
+{
+	u8 *piece = kmalloc(PIECE_BYTES, GFP_KERNEL);
+
+	if (!piece)
+		*error = "Out of memory reading the origin: try again";
+	return piece;
+}
+
+int cow_seal_bare(struct block_device *home, char **error)
+{
+	const struct cowsnap_seal *seal;
+	u8 *piece = alloc_piece(error);
+
+	if (!piece)
+		return -ENOMEM;
+	seal = look_for_seal(home, piece);
+	if (seal)
+		cow_fail(error,
+			 "Origin %pg is sealed by store %pU: name that with the feature store, or run cowsnap unseal",
+			 home, seal->uuid);
+	kfree(piece);
+	return seal ? -EINVAL : 0;
+}
+
+/* The store is not sealed, or was about to be: has it met the origin of another one? */
+static int check_open(struct cow_store *store, u8 *piece, char **error)
+{
+	struct block_device *home = store->origin->bdev;
+	const struct cowsnap_seal *seal = look_for_seal(home, piece);
+
+	if (!seal || (has_content(store) &&
+		      !memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid))))
+		return 0;
+	cow_fail(error, "Origin %pg is sealed by store %pU, not by %pg: use that one, or run cowsnap unseal",
+		 home, seal->uuid, store->bdev);
+	return -EINVAL;
+}
+
+/* It should be the store's seal, and is not. */
+static int refuse_sector(struct cow_store *store, const u8 *data, sector_t sector, char **error)
+{
+	const struct cowsnap_seal *seal = (const struct cowsnap_seal *)data;
+	struct block_device *home = store->origin->bdev;
+
+	if (!cowsnap_is_seal(data, sector))
+		cow_fail(error,
+			 "Origin %pg was written without its store %pg (no seal in sector %llu): run cowsnap unseal with --keep-home or --keep-store",
+			 home, store->bdev, (u64)sector);
+	else if (memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid)))
+		cow_fail(error, "Origin %pg is sealed by store %pU, not by %pg: use that one",
+			 home, seal->uuid, store->bdev);
+	else
+		cow_fail(error,
+			 "Origin %pg has seal %u, store %pg has seal %u: one of them is an old copy",
+			 home, le32_to_cpu(seal->generation), store->bdev,
+			 store->seal_generation);
+	return -EINVAL;
+}
+
+static int check_piece(struct cow_store *store, u8 *piece, sector_t sector, char **error)
+{
+	struct block_device *home = store->origin->bdev;
+	int r = cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES);
+	unsigned int i;
+
+	if (r)
+		cow_fail(error, "Origin %pg: its seal in sector %llu cannot be read (error %d)",
+			 home, (u64)sector, r);
+	for (i = 0; i < PIECE_SECTORS && !r; i++)
+		if (!is_ours(store, piece + (i << SECTOR_SHIFT), sector + i))
+			r = refuse_sector(store, piece + (i << SECTOR_SHIFT), sector + i, error);
+	return r;
+}
+
+static int check_sealed(struct cow_store *store, u8 *piece, char **error)
+{
+	sector_t sector;
+	int r = 0;
+
+	for (sector = 0; sector < sealed_sectors(store) && !r; sector += PIECE_SECTORS)
+		r = check_piece(store, piece, sector, error);
+	return r;
+}
+
+int cow_seal_check(struct cow_store *store, char **error)
+{
+	u8 *piece = alloc_piece(error);
+	int r;
+
+	if (!piece)
+		return -ENOMEM;
+	r = store->seal_state == COWSNAP_SEAL_SEALED ? check_sealed(store, piece, error) :
+	    check_open(store, piece, error);
+	kfree(piece);
+	return r;
+}
+
+/* ------------------------------------------------------------------- opening it */
+
+/* The sectors of a piece that still have their seal get their content back. */
+static int open_piece(struct cow_store *store, u8 *at_home, u8 *content, sector_t sector)
+{
+	struct block_device *home = store->origin->bdev;
+	sector_t from = cow_chunk_to_sector(store, store->seal_start) + sector;
+	bool any = false;
+	size_t i;
+	int r;
+
+	r = cow_meta_io(home, REQ_OP_READ, sector, at_home, PIECE_BYTES) ?:
+	    cow_meta_io(store->bdev, REQ_OP_READ, from, content, PIECE_BYTES);
+	for (i = 0; i < PIECE_BYTES && !r; i += SECTOR_SIZE) {
+		if (!is_ours(store, at_home + i, sector + (i >> SECTOR_SHIFT)))
+			continue;
+		memcpy(at_home + i, content + i, SECTOR_SIZE);
+		any = true;
+	}
+	return any && !r ? cow_meta_io(home, REQ_OP_WRITE, sector, at_home, PIECE_BYTES) : r;
+}
+
+static int open_home(struct cow_store *store)
+{
+	u8 *pieces = kmalloc(2 * PIECE_BYTES, GFP_KERNEL);
+	sector_t sector;
+	int r = pieces ? 0 : -ENOMEM;
+
+	for (sector = 0; sector < sealed_sectors(store) && !r; sector += PIECE_SECTORS)
+		r = open_piece(store, pieces, pieces + PIECE_BYTES, sector);
+	kfree(pieces);
+	/* Durable before the superblock says that the store has nothing of it any more. */
+	return r ?: blkdev_issue_flush(store->origin->bdev);
+}
+
+/* Until it is opened again its chunks in the store stay taken. */
+static int note_open(struct cow_store *store)
+{
+	struct cow_change change;
+
+	cow_change_begin(&change, store, NULL);
+	change.seal_state = COWSNAP_SEAL_OPEN;
+	/* Home has it all, and so has the store, as long as nobody writes. */
+	change.either = true;
+	return cow_change_end(&change);
+}
+
+static int end_interrupted(struct cow_store *store)
+{
+	const char *what = store->seal_state == COWSNAP_SEAL_SEALING ? "sealed" : "unsealed";
+	int r = store->writable ? 0 : -EROFS;
+
+	if (!r)
+		r = open_home(store);
+	if (!r)
+		r = note_open(store);
+	if (r)
+		DMERR("origin %pg was being %s with store %pg, and this cannot be ended (%d): run cowsnap unseal",
+		      store->origin->bdev, what, store->bdev, r);
+	else
+		DMINFO("origin %pg was being %s with store %pg: it is not sealed now",
+		       store->origin->bdev, what, store->bdev);
+	return r;
+}
+
+static void tell_origin(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+
+	o->sealed_bdev = store->bdev;
+	o->sealed_at = cow_chunk_to_sector(store, store->seal_start);
+	WRITE_ONCE(o->sealed_end, sealed_sectors(store));
+}
+
+int cow_seal_settle(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->admin_lock);
+	switch (store->seal_state) {
+	case COWSNAP_SEAL_SEALED:
+		tell_origin(store);
+		return 0;
+	case COWSNAP_SEAL_OPEN:
+		return 0;
+	default:
+		return end_interrupted(store);
+	}
+}
+
+void cow_seal_forget(struct cow_store *store)
+{
+	if (store->seal_state == COWSNAP_SEAL_SEALED)
+		WRITE_ONCE(store->origin->sealed_end, 0);
+}
