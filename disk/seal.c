@@ -242,17 +242,25 @@ static int open_piece(struct cow_store *store, u8 *at_home, u8 *content, sector_
 	return any && !r ? cow_meta_io(home, REQ_OP_WRITE, sector, at_home, PIECE_BYTES) : r;
 }
 
+/*
+ * From the end, so that no seal is left behind those that are looked for. All of it is durable
+ * before the superblock says that the store has nothing of it any more.
+ */
 static int open_home(struct cow_store *store)
 {
+	struct block_device *home = store->origin->bdev;
 	u8 *pieces = kmalloc(2 * PIECE_BYTES, GFP_KERNEL);
-	sector_t sector;
+	sector_t end = sealed_sectors(store);
 	int r = pieces ? 0 : -ENOMEM;
 
-	for (sector = 0; sector < sealed_sectors(store) && !r; sector += PIECE_SECTORS)
-		r = open_piece(store, pieces, pieces + PIECE_BYTES, sector);
+	for (; end && !r; end -= PIECE_SECTORS) {
+		if (end == COWSNAP_SEAL_SECTORS)
+			r = blkdev_issue_flush(home);
+		if (!r)
+			r = open_piece(store, pieces, pieces + PIECE_BYTES, end - PIECE_SECTORS);
+	}
 	kfree(pieces);
-	/* Durable before the superblock says that the store has nothing of it any more. */
-	return r ?: blkdev_issue_flush(store->origin->bdev);
+	return r ?: blkdev_issue_flush(home);
 }
 
 /* Until it is opened again its chunks in the store stay taken. */

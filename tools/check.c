@@ -154,6 +154,15 @@ static void check_log(struct store *s, struct report *r)
 		       s->lost_records, GIVES_UP);
 }
 
+/* ---- the seal ---- */
+
+static void check_seal(struct store *s, struct report *r)
+{
+	if (s->bad_seal)
+		report(r, "superblock: the first sectors of the origin cannot be where it says "
+		       "(chunk %" PRIu64 "); restore it from a dump", (u64)le64toh(s->super.seal_start));
+}
+
 /* ---- table blocks ---- */
 
 bool next_bad_blocks(const struct store *s, u64 *nr, u64 *end)
@@ -365,8 +374,9 @@ static void check_other(struct store *s, const struct entry *e, struct report *r
 		return;
 	}
 	if (e->marks & ENTRY_BAD_KIND)
-		report(r, "slot of chunk %" PRIu64 " of the store: kind %u is unknown; %s",
-		       e->place, e->kind, GIVES_UP);
+		report(r, "slot of chunk %" PRIu64 " of the store: kind %u %s; %s", e->place,
+		       e->kind, e->kind < COWSNAP_SLOT_KINDS ?
+		       "cannot be, what is sealed of the origin is there" : "is unknown", GIVES_UP);
 	if (e->kind == COWSNAP_SLOT_TRACK)
 		report(r, "slot of chunk %" PRIu64 " of the store: there is no piece %" PRIu64
 		       " of a tracker there; %s", e->place, e->chunk, REPAIR);
@@ -432,6 +442,7 @@ void check_store(struct store *s, struct report *r)
 	check_merge(s, r);
 	check_options(s, r);
 	check_log(s, r);
+	check_seal(s, r);
 	check_blocks(s, r);
 	check_records(s, r);
 	check_trackers(s, r);

@@ -150,6 +150,12 @@ static void dump_head(struct writer *w, const struct store *s)
 		put_value(w, "log", le32toh(super->log));
 	if (log_series(s))
 		put_value(w, "log_series", log_series(s));
+	if (super->seal_generation)
+		put_value(w, "seal_generation", le32toh(super->seal_generation));
+	if (!cowsnap_is_sealed(super) || s->bad_seal)
+		return;
+	put_value(w, "seal_state", super->seal_state);
+	put_value(w, "seal_start", le64toh(super->seal_start));
 }
 
 static void dump_records(struct writer *w, const struct store *s)

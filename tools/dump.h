@@ -39,6 +39,7 @@ struct dump {
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
 	u64 log_series;		/* of the last zone of the log; 0: there was none */
 	bool outdated;		/* the store is newer, or the dump cut: no snapshot stays live */
+	bool in_place;		/* the device has this store, and so what is sealed of its origin */
 	u64 go_on;		/* the last epoch that may have been given out since; 0: its own */
 	bool seen_head;
 	bool seen_end;		/* nothing is missing at the end */

@@ -18,6 +18,7 @@
 #include "receive.h"
 #include "remove.h"
 #include "rollback.h"
+#include "seal-command.h"
 #include "send.h"
 #include "snapshots.h"
 #include "tab-command.h"
@@ -84,6 +85,10 @@ static const struct command commands[] = {
 	{ "repair", "[-n] [--invalidate] STORE",
 	  "rebuild damaged metadata; invalidate snapshots that lost some",
 	  repair_options, 1, 1, command_repair },
+	{ "seal", "[-n] ORIGIN STORE", "keep others from an origin that is used without its store",
+	  seal_options, 2, 2, command_seal },
+	{ "unseal", "[-n] [OPTION] ORIGIN [STORE]", "take the seal away again",
+	  unseal_options, 1, 2, command_unseal },
 	{ "map", "[-o FILE] STORE", "draw where changed chunks lie, by snapshot, as SVG",
 	  map_options, 1, 1, command_map },
 };

@@ -74,6 +74,10 @@ static void say_totals(const struct store *s, unsigned long problems)
 		       line_name);
 	if (s->copy[0].state == COPY_OLD || s->copy[1].state == COPY_OLD)
 		printf("%s: one superblock is older, the newer one counts\n", line_name);
+	if (cowsnap_is_sealed(&s->super) && !s->bad_seal)
+		printf("%s: its origin is sealed: the first %u KiB of it are in here%s\n", line_name,
+		       cowsnap_seal_sectors(&s->geo) / 2,
+		       s->super.seal_state == COWSNAP_SEAL_SEALED ? "" : ", and on their way");
 	if (!problems)
 		printf("%s: clean, %zu snapshots, %zu chunks for them, %zu to be reused\n",
 		       line_name, t.live, t.exceptions, t.dead);
@@ -174,6 +178,7 @@ static int restore_to(struct dump *d, const struct options *o, struct device *fr
 		status = look_at_target(&dev, o, age);
 	if (!status && from)
 		status = look_at_age(d, &from->io, o, &age_from, &epoch_from);
+	d->in_place = age != RESTORE_NOTHING;
 	d->go_on = restore_go_on(d, age, epoch > epoch_from ? epoch : epoch_from);
 	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
 		status = cannot(o->store, d->error);

@@ -204,7 +204,7 @@ static struct records_chunk *find_chunk(struct store *s, u64 number)
 static int announced(struct store *s, struct entry *e)
 {
 	if (e->kind != COWSNAP_SLOT_RECORDS ||
-	    e->marks & (ENTRY_BEYOND | ENTRY_BAD_CHUNK))
+	    e->marks & (ENTRY_BEYOND | ENTRY_BAD_CHUNK | ENTRY_BAD_KIND))
 		return 0;
 	if (find_chunk(s, e->chunk)) {
 		e->marks |= ENTRY_TWICE;

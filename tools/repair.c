@@ -573,6 +573,8 @@ static bool beyond_repair(struct repair *p)
 
 	if (le64toh(s->super.ro_compat) & ~COWSNAP_RO_COMPAT_KNOWN)
 		report(p->r, "features are unknown here; use the tools of a newer version");
+	else if (s->bad_seal)
+		report(p->r, "the first sectors of the origin cannot be where the superblock says; restore it from a dump");
 	else if (s->io->logical_bytes > s->geo.block_bytes)
 		report(p->r, "the device has logical blocks of %u bytes, the store writes %u; copy it to another device",
 		       s->io->logical_bytes, s->geo.block_bytes);

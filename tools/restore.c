@@ -37,6 +37,8 @@ static void set_features(struct cowsnap_super *super)
 
 	if (super->zone[0].series)
 		super->incompat |= htole64(COWSNAP_INCOMPAT_LOG);
+	if (super->seal_state != COWSNAP_SEAL_OPEN)
+		super->incompat |= htole64(COWSNAP_INCOMPAT_SEAL);
 	if (origin && chunk && (origin - 1) / chunk >= 1ULL << COWSNAP_CHUNK_BITS)
 		super->incompat |= htole64(COWSNAP_INCOMPAT_WIDE);
 }
@@ -96,6 +98,7 @@ static int find_room(struct dump *d, u64 number)
 		while (i < s->nr_entries && s->entry[i].place < e.place)
 			i++;
 		if (store_block_of(s, e.place) != ~0ULL &&
+		    !cowsnap_seal_has(&s->geo, &s->super, e.place) &&
 		    (i == s->nr_entries || s->entry[i].place != e.place))
 			break;
 	}
@@ -179,6 +182,8 @@ static int check_entry(struct dump *d, const struct entry *e, const struct entry
 		return dump_fail(d, "place %" PRIu64 " is none for data on this device", e->place);
 	if (before && before->place == e->place)
 		return dump_fail(d, "place %" PRIu64 " stands there twice", e->place);
+	if (cowsnap_seal_has(&s->geo, &s->super, e->place))
+		return dump_fail(d, "place %" PRIu64 " has what is sealed of the origin", e->place);
 	if (e->kind == COWSNAP_SLOT_RECORDS)
 		return 0;
 	if (e->chunk >= s->nr_origin_chunks)
@@ -280,14 +285,29 @@ static int copy_chunk(struct dump *d, const struct entry *e, struct io *from, u8
 	       dump_fail(d, "data cannot be written") : 0;
 }
 
+/* The origin has no other copy of it. */
+static int copy_sealed(struct dump *d, struct io *from, u8 *data)
+{
+	struct store *s = &d->s;
+	u64 place = le64toh(s->super.seal_start), end = place + cowsnap_seal_chunks(&s->geo);
+	size_t len = (size_t)s->geo.chunk_sectors * SECTOR;
+
+	for (; cowsnap_is_sealed(&s->super) && place < end; place++)
+		if (io_read(from, chunk_sector(s, place) * SECTOR, data, len) ||
+		    io_write(s->io, chunk_sector(s, place) * SECTOR, data, len))
+			return dump_fail(d, "what is sealed of the origin cannot be copied");
+	return 0;
+}
+
 static int copy_data(struct dump *d, struct io *from, struct report *r)
 {
 	u8 *data = malloc((size_t)d->s.geo.chunk_sectors * SECTOR);
 	size_t i;
-	int ret = 0;
+	int ret;
 
 	if (!data)
 		return dump_fail(d, "out of memory");
+	ret = copy_sealed(d, from, data);
 	for (i = 0; i < d->s.nr_entries && !ret; i++)
 		if (has_data(&d->s.entry[i]))
 			ret = copy_chunk(d, &d->s.entry[i], from, data, r);
@@ -420,11 +440,24 @@ static void leave_out_epochs(struct dump *d)
 	s->super.epoch = htole64(s->epoch);
 }
 
+/* The blocks that a dump of a sealed store needs are those that its superblock had. */
+static int set_seal(struct dump *d, bool has_data)
+{
+	struct store *s = &d->s;
+
+	s->super.blocks = htole32((u32)s->blocks);
+	if (!cowsnap_seal_fits(&s->geo, &s->super, s->nr_chunks))
+		return dump_fail(d, "what it says of a seal cannot be on this device");
+	return has_data || !cowsnap_is_sealed(&s->super) ? 0 :
+	       dump_fail(d, "its origin is sealed, and the first sectors of that are not on this "
+			    "device; --data-from copies them");
+}
+
 int restore_store(struct dump *d, struct io *io, struct io *from, struct report *r)
 {
 	d->s.io = io;
 	if (set_sizes(d) || set_records(d) || set_exceptions(d) || set_blocks(d) ||
-	    give_up_lost(d, r))
+	    set_seal(d, from || d->in_place) || give_up_lost(d, r))
 		return -1;
 	leave_out_epochs(d);
 	return write_store(d, from, r);

@@ -196,7 +196,8 @@ static u16 nonsense(const struct store *s, const struct entry *e)
 
 	if (e->place >= s->nr_chunks)
 		marks |= ENTRY_BEYOND;
-	if (e->kind >= COWSNAP_SLOT_KINDS)
+	if (e->kind >= COWSNAP_SLOT_KINDS ||
+	    (!s->bad_seal && cowsnap_seal_has(&s->geo, &s->super, e->place)))
 		return marks | ENTRY_BAD_KIND;
 	if (e->kind == COWSNAP_SLOT_RECORDS)
 		return e->chunk < records_max_chunks(s) ? marks : marks | ENTRY_BAD_CHUNK;
@@ -399,6 +400,7 @@ int store_load(struct store *s)
 	s->bad_epoch = s->epoch > COWSNAP_MAX_EPOCH;
 	if (s->bad_epoch)
 		s->epoch = 0;
+	s->bad_seal = !cowsnap_seal_fits(&s->geo, &s->super, s->nr_chunks);
 	if (log_read(s) || scan_blocks(s) || log_merge(s) || exceptions_doubt(s) || records_load(s) ||
 	    records_judge(s))
 		return -1;

@@ -78,7 +78,7 @@ struct block {
 #define ENTRY_DEAD	0x004	/* no live snapshot has it */
 #define ENTRY_VERIFIED	0x008	/* its data has the right checksum */
 #define ENTRY_BAD_DATA	0x010
-#define ENTRY_BAD_KIND	0x020
+#define ENTRY_BAD_KIND	0x020	/* or nothing may stand there: it has sealed content */
 #define ENTRY_BAD_CHUNK	0x040	/* the origin has no such chunk */
 #define ENTRY_BAD_EPOCH	0x080	/* never given out */
 #define ENTRY_BEYOND	0x100	/* its data would be beyond the device */
@@ -151,6 +151,7 @@ struct store {
 	u32 lost_records;	/* that there were, or may have been */
 	u32 mended_records;	/* one bit of them was wrong */
 	bool bad_zones;		/* the superblock names zones that cannot be */
+	bool bad_seal;		/* what the superblock says of a seal cannot be */
 	bool log_unsure;	/* some records are not known to have ended */
 	size_t *order;		/* those that count, by chunk and epoch */
 	size_t nr_order;

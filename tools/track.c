@@ -38,7 +38,7 @@ static u32 series_of(const struct record *r)
 /* Where the pieces are. -1: there are not enough, or no memory. */
 static int find_pieces(struct reader *r, u64 nr_blocks)
 {
-	const u16 nonsense = ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH | ENTRY_BEYOND;
+	const u16 nonsense = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH | ENTRY_BEYOND;
 	const struct entry *e;
 	size_t i;
 

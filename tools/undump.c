@@ -76,6 +76,9 @@ static const struct super_value {
 	SUPER_VALUE(copy_ahead),
 	SUPER_VALUE(copy_around),
 	SUPER_VALUE(log),
+	SUPER_VALUE(seal_start),
+	SUPER_VALUE(seal_generation),
+	SUPER_VALUE(seal_state),
 };
 
 static int set_super_value(struct dump *d, const char *name, u64 value)
@@ -83,6 +86,7 @@ static int set_super_value(struct dump *d, const char *name, u64 value)
 	u8 *super = (u8 *)&d->s.super;
 	__le64 le64 = htole64(value);
 	__le32 le32 = htole32((u32)value);
+	u8 byte = value;
 	size_t i;
 
 	for (i = 0; i < sizeof(super_values) / sizeof(*super_values); i++) {
@@ -90,10 +94,10 @@ static int set_super_value(struct dump *d, const char *name, u64 value)
 
 		if (strcmp(v->name, name))
 			continue;
-		if (v->size == 4 && value > UINT32_MAX)
+		if ((v->size == 4 && value > UINT32_MAX) || (v->size == 1 && value > UINT8_MAX))
 			return dump_fail(d, "%s is too large", name);
-		memcpy(super + v->offset, v->size == 4 ? (void *)&le32 : (void *)&le64,
-		       v->size);
+		memcpy(super + v->offset, v->size == 1 ? (void *)&byte :
+		       v->size == 4 ? (void *)&le32 : (void *)&le64, v->size);
 		return 0;
 	}
 	return dump_fail(d, "%s is unknown", name);

@@ -159,7 +159,8 @@
  *   OPENING   the content is on its way back. Any of the sectors may still have its seal.
  *
  * So SEALING and OPENING end in the same way: where a sector has the seal it gets its content back,
- * and where it has not it is left as it is. A seal counts with the uuid of the store, its generation
+ * and where it has not it is left as it is. A sector behind the first 68 KiB has a seal only while
+ * all of those have theirs, so who looks for a seal looks there. A seal counts with the uuid of the store, its generation
  * and a right crc. Generations only rise. The crc is seeded with the sector of the origin.
  *
  * A tracker is a snapshot that was given up: its record stays, and says which chunks have

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* seal and unseal, on an origin and a store that are not in use. */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "check.h"
+#include "device.h"
+#include "loading.h"
+#include "seal.h"
+#include "seal-command.h"
+
+const struct option_text seal_options[] = {
+	{ "dry-run", 'n', NULL, "say what would be done, write nothing" },
+	{ NULL },
+};
+
+const struct option_text unseal_options[] = {
+	{ "keep-home", 0, NULL, "the origin was written without its store: what is there counts" },
+	{ "keep-store", 0, NULL, "what the store has of its first sectors counts" },
+	{ "without-store", 0, NULL, "the store is lost: zeroes in the place of the seal" },
+	{ "dry-run", 'n', NULL, "say what would be done, write nothing" },
+	{ NULL },
+};
+
+/* Both of them, not in use. */
+struct pair {
+	struct device origin, device;
+	struct store s;
+	const char *origin_path, *store_path;
+	bool write;
+};
+
+static const char *uuid_text(const u8 *uuid, char *text)
+{
+	size_t i;
+
+	for (i = 0; i < 16; i++)
+		sprintf(text + 2 * i, "%02x", uuid[i]);
+	return text;
+}
+
+static void say_nothing(struct report *r, const char *text)
+{
+	(void)r;
+	(void)text;
+}
+
+static int open_pair(struct pair *p)
+{
+	int status;
+
+	if (device_open(&p->origin, p->origin_path, p->write))
+		return cannot(p->origin_path, p->origin.error);
+	status = open_store(&p->device, &p->s, p->store_path, p->write);
+	if (status)
+		device_close(&p->origin);
+	return status;
+}
+
+static void close_pair(struct pair *p)
+{
+	close_store(&p->device, &p->s);
+	device_close(&p->origin);
+}
+
+/* The numbers that a superblock is written with have to be right. */
+static bool super_is_odd(const struct store *s)
+{
+	return s->bad_epoch || s->super_sequence >= SEQUENCE_LIMIT ||
+	       s->durable >= SEQUENCE_LIMIT || s->bad_seal || s->bad_zones;
+}
+
+/* ---- seal ---- */
+
+static int look_before(struct pair *p)
+{
+	struct report r = { .line = say_nothing };
+	const char *why;
+
+	check_store(&p->s, &r);
+	if (r.lines || super_is_odd(&p->s))
+		return cannot(p->store_path, "it is damaged; cowsnap check says how");
+	why = seal_hinders(&p->s, &p->origin.io);
+	return why ? cannot_because(p->origin_path, "not sealed with %s: %s", p->store_path, why) :
+	       0;
+}
+
+static void say_what_is_lost(const struct pair *p)
+{
+	printf("%s: its first %" PRIu64 " KiB are in %s from now on; should that be lost, so are "
+	       "they, and they alone\n", p->origin_path,
+	       (uint64_t)cowsnap_seal_sectors(&p->s.geo) / 2, p->store_path);
+}
+
+static int seal(struct pair *p)
+{
+	const char *why;
+	int status = look_before(p);
+
+	if (status)
+		return status;
+	say_what_is_lost(p);
+	fflush(stdout);
+	if (!p->write)
+		return EXIT_CLEAN;
+	if (seal_on(&p->s, &p->origin.io, time(NULL), &why))
+		return cannot_because(p->origin_path, "not sealed with %s: %s", p->store_path, why);
+	printf("%s: sealed\n", p->origin_path);
+	return EXIT_CLEAN;
+}
+
+int command_seal(const struct words *w)
+{
+	struct pair p = { .origin_path = w->word[0], .store_path = w->word[1],
+			  .write = !option_given(w, "dry-run") };
+	int status = open_pair(&p);
+
+	if (status)
+		return status;
+	status = seal(&p);
+	close_pair(&p);
+	return status;
+}
+
+/* ---- unseal ---- */
+
+static int refuse_foreign(const struct pair *p)
+{
+	return cannot_because(p->origin_path, "it was written without its store %s, so that its "
+			      "snapshots cannot be believed: --keep-home takes what is there, "
+			      "--keep-store what the store has of its first sectors",
+			      p->store_path);
+}
+
+/* Another store's seal, or another generation's, is not missing: these two do not belong together. */
+static int refuse_other(struct pair *p, enum seal_keep keep)
+{
+	struct cowsnap_seal other;
+	char uuid[33];
+
+	if (seal_find(&p->origin.io, &other) <= 0)
+		return 0;
+	if (memcmp(other.uuid, p->s.super.uuid, sizeof(other.uuid)))
+		return cannot_because(p->origin_path, "it is sealed by the store %s, not by %s",
+				      uuid_text(other.uuid, uuid), p->store_path);
+	if (other.generation != p->s.super.seal_generation && keep != SEAL_KEEP_STORE)
+		return cannot_because(p->origin_path, "it has seal %u, %s has seal %u, so that one "
+				      "of them is an old copy; --keep-store takes what the store has "
+				      "of its first sectors", le32toh(other.generation), p->store_path,
+				      le32toh(p->s.super.seal_generation));
+	return 0;
+}
+
+static int look_before_opening(struct pair *p, enum seal_keep keep)
+{
+	long missing = 0;
+
+	if (super_is_odd(&p->s))
+		return cannot(p->store_path, "it is damaged; cowsnap check says how");
+	if (!cowsnap_is_sealed(&p->s.super))
+		return cannot_because(p->store_path, "it has no sealed origin");
+	if (p->origin.io.bytes / 512 < le64toh(p->s.super.origin_sectors))
+		return cannot_because(p->origin_path, "%s was made for a longer origin",
+				      p->store_path);
+	if (refuse_other(p, keep))
+		return EXIT_CANNOT;
+	if (p->s.super.seal_state == COWSNAP_SEAL_SEALED)
+		missing = seal_missing(&p->s, &p->origin.io);
+	if (missing < 0)
+		return cannot(p->origin_path, "it cannot be read");
+	if (missing && keep == SEAL_KEEP_NONE)
+		return refuse_foreign(p);
+	return 0;
+}
+
+static int unseal(struct pair *p, enum seal_keep keep)
+{
+	unsigned int nr = 0;
+	const char *why;
+	int status = look_before_opening(p, keep);
+
+	if (status)
+		return status;
+	if (!p->write) {
+		printf("%s: would be opened\n", p->origin_path);
+		return EXIT_CLEAN;
+	}
+	if (seal_off(&p->s, &p->origin.io, keep, &nr, &why))
+		return cannot_because(p->origin_path, "not opened: %s", why);
+	if (nr)
+		printf("%s: %u snapshots become invalid\n", p->store_path, nr);
+	printf("%s: open\n", p->origin_path);
+	return nr ? EXIT_DAMAGE : EXIT_CLEAN;
+}
+
+static int take_away(const char *path, struct device *dev, bool write)
+{
+	struct cowsnap_seal seal;
+	char uuid[33];
+
+	if (seal_find(&dev->io, &seal) <= 0)
+		return cannot(path, "it has no seal");
+	printf("%s: sealed by the store %s; without it the first %u KiB are lost\n", path,
+	       uuid_text(seal.uuid, uuid), le32toh(seal.sectors) / 2);
+	fflush(stdout);
+	if (!write)
+		return EXIT_CLEAN;
+	if (seal_take_away(&dev->io) < 0)
+		return cannot(path, "it cannot be read, or written");
+	printf("%s: open, with zeroes there\n", path);
+	return EXIT_DAMAGE;
+}
+
+static int without_store(const struct words *w)
+{
+	bool write = !option_given(w, "dry-run");
+	struct device dev;
+	int status;
+
+	if (w->nr_words != 1)
+		return cannot("--without-store", "leave out the store");
+	if (device_open(&dev, w->word[0], write))
+		return cannot(w->word[0], dev.error);
+	status = take_away(w->word[0], &dev, write);
+	device_close(&dev);
+	return status;
+}
+
+int command_unseal(const struct words *w)
+{
+	bool home = option_given(w, "keep-home"), store = option_given(w, "keep-store");
+	struct pair p = { .origin_path = w->word[0], .write = !option_given(w, "dry-run") };
+	int status;
+
+	if (home + store + option_given(w, "without-store") > 1)
+		return cannot("unseal", "--keep-home, --keep-store and --without-store: one of them");
+	if (option_given(w, "without-store"))
+		return without_store(w);
+	if (w->nr_words != 2)
+		return cannot("unseal", "the store is missing; --without-store if it is lost");
+	p.store_path = w->word[1];
+	status = open_pair(&p);
+	if (status)
+		return status;
+	status = unseal(&p, home ? SEAL_KEEP_HOME : store ? SEAL_KEEP_STORE : SEAL_KEEP_NONE);
+	close_pair(&p);
+	return status;
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* An origin is sealed with its store, and opened again: see the format for the steps. */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "seal.h"
+#include "track.h"
+
+#define SECTOR 512
+
+/* Copied and looked at so much at a time: a whole number of logical blocks. */
+#define PIECE	4096U
+
+/* All origins that are sealed have seals here. */
+#define LOOKED_AT (COWSNAP_SEAL_SECTORS * SECTOR)
+
+static u64 sealed_bytes(const struct store *s)
+{
+	return (u64)cowsnap_seal_sectors(&s->geo) * SECTOR;
+}
+
+static u64 content_at(const struct store *s)
+{
+	return chunk_sector(s, le64toh(s->super.seal_start)) * SECTOR;
+}
+
+static bool is_ours(const struct store *s, const u8 *data, u64 sector)
+{
+	return cowsnap_is_seal_of(data, sector, s->super.uuid, le32toh(s->super.seal_generation));
+}
+
+/* ---- looking ---- */
+
+int seal_find(struct io *home, struct cowsnap_seal *seal)
+{
+	u64 sector;
+
+	for (sector = 0; sector < COWSNAP_SEAL_SECTORS && (sector + 1) * SECTOR <= home->bytes;
+	     sector++) {
+		if (io_read(home, sector * SECTOR, seal, sizeof(*seal)))
+			return -1;
+		if (cowsnap_is_seal(seal, sector))
+			return 1;
+	}
+	return 0;
+}
+
+long seal_missing(const struct store *s, struct io *home)
+{
+	u8 piece[PIECE];
+	long missing = 0;
+	u64 at, i;
+
+	for (at = 0; at < sealed_bytes(s); at += PIECE) {
+		if (io_read(home, at, piece, PIECE))
+			return -1;
+		for (i = 0; i < PIECE; i += SECTOR)
+			missing += !is_ours(s, piece + i, (at + i) / SECTOR);
+	}
+	return missing;
+}
+
+/* ---- room for the content ---- */
+
+static int by_number(const void *a, const void *b)
+{
+	const u64 *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* The places of all slots, dead ones too, in order. NULL without memory. */
+static u64 *used_places(const struct store *s, size_t *nr)
+{
+	u64 *used = malloc((s->nr_entries + s->nr_logged + 1) * sizeof(*used));
+	size_t i;
+
+	*nr = 0;
+	for (i = 0; used && i < s->nr_entries; i++)
+		used[(*nr)++] = s->entry[i].place;
+	for (i = 0; used && i < s->nr_logged; i++)
+		used[(*nr)++] = s->logged[i].place;
+	if (used)
+		qsort(used, *nr, sizeof(*used), by_number);
+	return used;
+}
+
+/* What is in the way of a run from @at on ends there; 0: nothing is. *@i goes through @used. */
+static u64 end_of_obstacle(const struct store *s, const u64 *used, size_t nr, size_t *i, u64 at)
+{
+	u32 chunks = cowsnap_seal_chunks(&s->geo);
+	unsigned int z;
+
+	for (z = 0; z < COWSNAP_ZONES; z++)
+		if (cowsnap_zone_meets(&s->super.zone[z], at, chunks))
+			return cowsnap_zone_end(&s->super.zone[z]);
+	while (*i < nr && used[*i] < at)
+		++*i;
+	return *i < nr && used[*i] < at + chunks ? used[*i] + 1 : 0;
+}
+
+/* The first run of chunks that no slot speaks of, in one segment whose table is ready. */
+static int find_run(const struct store *s, const u64 *used, size_t nr, u64 *start)
+{
+	u32 chunks = cowsnap_seal_chunks(&s->geo);
+	struct cowsnap_segment seg;
+	u64 at = 0, next;
+	size_t i = 0;
+
+	for (;;) {
+		if (at >= s->nr_chunks)
+			return -1;
+		cowsnap_get_segment(&s->geo, cowsnap_find_segment(&s->geo, at), &seg);
+		if (at < seg.data)
+			at = seg.data;
+		if (at + chunks > seg.end) {
+			at = seg.end;
+			continue;
+		}
+		if (!cowsnap_run_fits(&s->geo, at, chunks, s->nr_chunks,
+				      le32toh(s->super.blocks)))
+			return -1;
+		next = end_of_obstacle(s, used, nr, &i, at);
+		if (!next)
+			break;
+		at = next;
+	}
+	*start = at;
+	return 0;
+}
+
+static int find_room(const struct store *s, u64 *start)
+{
+	size_t nr;
+	u64 *used = used_places(s, &nr);
+	int r = used ? find_run(s, used, nr, start) : -1;
+
+	free(used);
+	return r;
+}
+
+/* ---- sealing ---- */
+
+static const char *origin_hinders(const struct store *s, struct io *home)
+{
+	struct cowsnap_seal seal;
+
+	if (home->bytes / SECTOR < le64toh(s->super.origin_sectors))
+		return "the store was made for a longer origin";
+	if (sealed_bytes(s) > le64toh(s->super.origin_sectors) * SECTOR)
+		return "the origin is shorter than what is sealed of it";
+	if (home->logical_bytes > PIECE)
+		return "the origin has logical blocks of more than 4096 bytes";
+	switch (seal_find(home, &seal)) {
+	case 0:
+		return NULL;
+	case 1:
+		return "the origin is sealed; cowsnap unseal opens it";
+	default:
+		return "the origin cannot be read";
+	}
+}
+
+const char *seal_hinders(const struct store *s, struct io *home)
+{
+	u64 start;
+
+	if (cowsnap_is_sealed(&s->super))
+		return "the store has a sealed origin; cowsnap unseal opens it";
+	if (le32toh(s->super.merge_id) != COWSNAP_NO_MERGE)
+		return "a rollback is under way; start it with the module, so that it ends";
+	if (find_room(s, &start))
+		return "the store has no room for the first sectors of the origin, in a row that "
+		       "was never used; take a new one";
+	return origin_hinders(s, home);
+}
+
+static int copy(struct io *from, u64 from_byte, struct io *to, u64 to_byte, u64 bytes)
+{
+	u8 piece[PIECE];
+	u64 at;
+
+	for (at = 0; at < bytes; at += PIECE)
+		if (io_read(from, from_byte + at, piece, PIECE) ||
+		    io_write(to, to_byte + at, piece, PIECE))
+			return -1;
+	return 0;
+}
+
+static int write_state(struct store *s, enum cowsnap_seal_state state)
+{
+	u64 bit = COWSNAP_INCOMPAT_SEAL, incompat = le64toh(s->super.incompat);
+
+	s->super.seal_state = state;
+	if (state == COWSNAP_SEAL_OPEN)
+		s->super.seal_start = 0;
+	s->super.incompat = htole64(state == COWSNAP_SEAL_OPEN ? incompat & ~bit : incompat | bit);
+	return store_write_supers(s);
+}
+
+static void describe(const struct store *s, struct cowsnap_seal *seal)
+{
+	char uuid[33];
+	size_t i;
+
+	for (i = 0; i < sizeof(s->super.uuid); i++)
+		snprintf(uuid + 2 * i, 3, "%02x", s->super.uuid[i]);
+	memset(seal, 0, sizeof(*seal));
+	memcpy(seal->magic, COWSNAP_SEAL_MAGIC, sizeof(seal->magic));
+	seal->generation = s->super.seal_generation;
+	memcpy(seal->uuid, s->super.uuid, sizeof(seal->uuid));
+	seal->store_sector = htole64(content_at(s) / SECTOR);
+	seal->sectors = htole32(cowsnap_seal_sectors(&s->geo));
+	snprintf(seal->text, sizeof(seal->text),
+		 "\nThis device is the origin of snapshots of dm-cowsnap. It is sealed: its first\n"
+		 "%u sectors are in the store %s.\n"
+		 "Do not write to it: use it with its store (cowsnap create --existing), or open\n"
+		 "it with cowsnap unseal. See cowsnap(8).\n",
+		 cowsnap_seal_sectors(&s->geo), uuid);
+}
+
+static int write_seals(const struct store *s, struct io *home)
+{
+	struct cowsnap_seal seal;
+	u8 piece[PIECE];
+	u64 at, i;
+
+	describe(s, &seal);
+	for (at = 0; at < sealed_bytes(s); at += PIECE) {
+		/* Who looks for a seal does not look behind these. */
+		if (at == LOOKED_AT && io_sync(home))
+			return -1;
+		for (i = 0; i < PIECE; i += SECTOR) {
+			seal.crc = htole32(cowsnap_seal_crc(&seal, (at + i) / SECTOR));
+			memcpy(piece + i, &seal, sizeof(seal));
+		}
+		if (io_write(home, at, piece, PIECE))
+			return -1;
+	}
+	return io_sync(home);
+}
+
+static int fail(const char **why, const char *what)
+{
+	*why = what;
+	return -1;
+}
+
+int seal_on(struct store *s, struct io *home, u32 generation, const char **why)
+{
+	u32 last = le32toh(s->super.seal_generation);
+	u64 start;
+
+	if (find_room(s, &start))
+		return fail(why, "the store has no room");
+	s->super.seal_start = htole64(start);
+	s->super.seal_generation = htole32(generation > last ? generation : last + 1);
+	/* The content is durable in the store before a superblock names it ... */
+	if (copy(home, 0, s->io, content_at(s), sealed_bytes(s)) || io_sync(s->io))
+		return fail(why, "the first sectors of the origin cannot be copied to the store");
+	if (write_state(s, COWSNAP_SEAL_SEALING))
+		return fail(why, "the store cannot be written");
+	/* ... which it does before home loses any of it. */
+	if (write_seals(s, home))
+		return fail(why, "the origin cannot be written; cowsnap unseal opens it again");
+	if (write_state(s, COWSNAP_SEAL_SEALED))
+		return fail(why, "the store cannot be written; cowsnap unseal opens the origin again");
+	return 0;
+}
+
+/* ---- opening ---- */
+
+/* Snapshots cannot be believed, nor trackers: what was written at home went past them. */
+static int give_up_snapshots(struct store *s, unsigned int *nr)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		if (!record_live(&s->record[i]) && !record_is_tracker(&s->record[i]))
+			continue;
+		s->record[i].state = COWSNAP_RECORD_INVALID;
+		++*nr;
+	}
+	s->super.merge_id = htole32(COWSNAP_NO_MERGE);
+	s->super.merge_chunk = 0;
+	for (i = 0; i < s->nr_records_chunks; i++)
+		memset(s->records[i].marks, BLOCK_DIRTY, s->geo.chunk_blocks);
+	return store_write_records(s) || store_write_supers(s) ? -1 : 0;
+}
+
+/* Where there is a seal the content comes back; else home has it already, or what came after it. */
+static int open_piece(const struct store *s, struct io *home, u64 at)
+{
+	u8 piece[PIECE], content[PIECE];
+	bool any = false;
+	u64 i;
+
+	if (io_read(home, at, piece, PIECE) || io_read(s->io, content_at(s) + at, content, PIECE))
+		return -1;
+	for (i = 0; i < PIECE; i += SECTOR) {
+		if (!is_ours(s, piece + i, (at + i) / SECTOR))
+			continue;
+		memcpy(piece + i, content + i, SECTOR);
+		any = true;
+	}
+	return any ? io_write(home, at, piece, PIECE) : 0;
+}
+
+/* From the end, so that no seal is left behind those that are looked for. */
+static int open_home(const struct store *s, struct io *home)
+{
+	u64 at;
+
+	for (at = sealed_bytes(s); at; at -= PIECE)
+		if ((at == LOOKED_AT && io_sync(home)) || open_piece(s, home, at - PIECE))
+			return -1;
+	return io_sync(home);
+}
+
+/* Somebody wrote the origin. From here on it is as if that had been right. */
+static int settle_foreign(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,
+			  const char **why)
+{
+	if (keep == SEAL_KEEP_NONE)
+		return fail(why, "the origin was written without its store");
+	if (give_up_snapshots(s, nr))
+		return fail(why, "the store cannot be written");
+	/* Whole again, so that it does not matter where this stops. */
+	if (keep == SEAL_KEEP_STORE && write_seals(s, home))
+		return fail(why, "the origin cannot be written");
+	return 0;
+}
+
+int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,
+	     const char **why)
+{
+	long missing = 0;
+
+	*nr = 0;
+	if (s->super.seal_state == COWSNAP_SEAL_SEALED)
+		missing = seal_missing(s, home);
+	if (missing < 0)
+		return fail(why, "the origin cannot be read");
+	if (missing && settle_foreign(s, home, keep, nr, why))
+		return -1;
+	if (s->super.seal_state == COWSNAP_SEAL_SEALED && write_state(s, COWSNAP_SEAL_OPENING))
+		return fail(why, "the store cannot be written");
+	if (open_home(s, home))
+		return fail(why, "the origin cannot be written, or the store cannot be read; try again");
+	if (write_state(s, COWSNAP_SEAL_OPEN))
+		return fail(why, "the store cannot be written; try again");
+	return 0;
+}
+
+/* The first seal says how far they go. */
+long seal_take_away(struct io *home)
+{
+	struct cowsnap_seal first, seal;
+	u64 sector, end;
+	long nr = 0;
+
+	if (seal_find(home, &first) <= 0)
+		return -1;
+	end = le32toh(first.sectors);
+	for (sector = 0; sector < end && (sector + 1) * SECTOR <= home->bytes; sector++) {
+		static const u8 zeroes[SECTOR];
+
+		if (io_read(home, sector * SECTOR, &seal, sizeof(seal)))
+			return -1;
+		if (!cowsnap_is_seal_of(&seal, sector, first.uuid, le32toh(first.generation)))
+			continue;
+		if (io_write(home, sector * SECTOR, zeroes, sizeof(zeroes)))
+			return -1;
+		nr++;
+	}
+	return io_sync(home) ? -1 : nr;
+}
