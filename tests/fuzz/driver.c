@@ -16,6 +16,9 @@
 /* One store is good for so many cases. */
 #define CASES_A_STORE	16
 
+/* And so many others are made with it, to be sealed. */
+#define SEALED_A_STORE	8
+
 static const char usage[] =
 	"Usage: fuzz [-s SEED] [-k CASE] [-v] COUNT\n"
 	"Show COUNT damaged stores to the tools. The same SEED gives the same stores;\n"
@@ -49,12 +52,33 @@ struct fuzz {
 	u64 of;		/* cases this store is for, all ones: none */
 };
 
+/* Stores that have room for what is sealed are not many among the others. */
+static void seal_some(u64 group)
+{
+	struct rng r = { .state = seed ^ group * 0x9e3779b97f4a7c15ULL };
+	static u8 store[IMAGE_BYTES];
+	struct make_options o;
+	size_t bytes, i;
+
+	for (i = 0; i < SEALED_A_STORE; i++) {
+		memset(store, 0, sizeof(store));
+		bytes = make_random_options(&r, sizeof(store), &o);
+		o.origin_sectors += 8 * o.chunk_sectors + COWSNAP_SEAL_SECTORS;
+		o.exceptions /= 4;
+		o.sealed = false;
+		if (make_store(&o, store, bytes))
+			target_sealed(&(struct target_image){ .data = store, .size = bytes },
+				      rng_next(&r));
+	}
+}
+
 static void new_store(struct fuzz *f, u64 group)
 {
 	struct rng r = { .state = seed ^ group * 0x2545f4914f6cdd1dULL };
 
 	if (f->of == group)
 		return;
+	seal_some(group);
 	do {
 		memset(f->store, 0, sizeof(f->store));
 		f->bytes = make_random_options(&r, sizeof(f->store), &f->made);
@@ -140,6 +164,7 @@ int main(int argc, char **argv)
 		run_case(&f, verbose);
 	printf("fuzz: %lu refused, %lu clean, %lu repaired, %lu with data left, %lu not repaired\n",
 	       c->refused, c->clean, c->repaired, c->left, c->failed);
+	printf("fuzz: %lu origins sealed and opened, %lu times cut off\n", c->seals, c->seal_cuts);
 	printf("fuzz: %lu of them with unreadable sectors; %lu repairs cut off; %lu comparisons\n",
 	       c->unreadable, c->cuts, c->diffs);
 	return 0;

@@ -147,6 +147,8 @@ static bool super_fits(struct loader *l)
 		refuse(l, "table blocks");
 	else if (le64toh(s->epoch) > EPOCH_MAX)
 		refuse(l, "epoch");
+	else if (!cowsnap_seal_fits(&l->geo, s, l->chunks))
+		refuse(l, "seal");
 	else if (!cowsnap_zones_fit(&l->geo, s->zone, l->chunks, le32toh(s->blocks)))
 		refuse(l, "zones of the log");
 	if (!l->v->refused)
@@ -160,7 +162,8 @@ static bool slot_sane(struct loader *l, const struct kernel_slot *s)
 {
 	if (s->kind == COWSNAP_SLOT_FREE)
 		return true;
-	if (s->place >= l->chunks || s->kind >= COWSNAP_SLOT_KINDS)
+	if (s->place >= l->chunks || s->kind >= COWSNAP_SLOT_KINDS ||
+	    cowsnap_seal_has(&l->geo, &l->super, s->place))
 		return false;
 	if (s->kind == COWSNAP_SLOT_RECORDS)
 		return s->chunk < COWSNAP_MAX_SNAPSHOTS;
@@ -620,4 +623,60 @@ const struct kernel_slot *kernel_read(const struct kernel_view *v,
 	if (v->lost_epoch && snap->epoch <= v->lost_epoch && !(s && is_private(s)))
 		*error |= !s || s->epoch != snap->epoch || snap->written;
 	return s;
+}
+
+/* ---- the seal ---- */
+
+static bool is_own_seal(const struct loader *l, const u8 *home, u64 sector)
+{
+	return cowsnap_is_seal_of(home + sector * SECTOR, sector, l->super.uuid,
+				  le32toh(l->super.seal_generation));
+}
+
+/* A sector for each write, from the end. */
+static void open_seal(const struct loader *l, u8 *home, const u8 *content, size_t len,
+		      unsigned long stop)
+{
+	u64 sector = len / SECTOR;
+
+	while (sector-- && stop) {
+		if (!is_own_seal(l, home, sector))
+			continue;
+		memcpy(home + sector * SECTOR, content + sector * SECTOR, SECTOR);
+		stop--;
+	}
+}
+
+const char *kernel_settle_seal(const u8 *data, size_t bytes, u8 *home, unsigned long stop,
+			       const u8 **content, size_t *len)
+{
+	struct kernel_view v = { 0 };
+	struct loader l = { .data = data, .bytes = bytes, .v = &v };
+	u64 sector;
+
+	if (!choose(&l) || !super_fits(&l))
+		return v.refused ? v.refused : "no superblock";
+	*content = home;
+	*len = (size_t)cowsnap_seal_sectors(&l.geo) * SECTOR;
+	if (!cowsnap_is_sealed(&l.super))
+		return kernel_takes_bare(home, *len) ? NULL : "the seal of another store";
+	*content = data + (le64toh(l.super.seal_start) << l.geo.chunk_shift) * SECTOR;
+	for (sector = 0; sector < *len / SECTOR; sector++)
+		if (l.super.seal_state == COWSNAP_SEAL_SEALED && !is_own_seal(&l, home, sector))
+			return "written without its store";
+	if (l.super.seal_state == COWSNAP_SEAL_SEALED)
+		return NULL;
+	open_seal(&l, home, *content, *len, stop);
+	*content = home;
+	return NULL;
+}
+
+bool kernel_takes_bare(const u8 *home, size_t bytes)
+{
+	u64 sector;
+
+	for (sector = 0; sector < COWSNAP_SEAL_SECTORS && (sector + 1) * SECTOR <= bytes; sector++)
+		if (cowsnap_is_seal(home + sector * SECTOR, sector))
+			return false;
+	return true;
 }

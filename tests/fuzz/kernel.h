@@ -45,4 +45,15 @@ void kernel_close(struct kernel_view *v);
 const struct kernel_slot *kernel_read(const struct kernel_view *v,
 				      const struct kernel_snap *snap, u64 chunk, bool *error);
 
+/*
+ * What becomes of the seal when the store @data is activated. @home, of its origin, gets what the
+ * kernel writes to it, but after @stop writes the power goes. *@content: where from then on the
+ * origin's first sectors are, *@len bytes. NULL, or why the store is refused.
+ */
+const char *kernel_settle_seal(const u8 *data, size_t bytes, u8 *home, unsigned long stop,
+			       const u8 **content, size_t *len);
+
+/* May the origin be used without a store? */
+bool kernel_takes_bare(const u8 *home, size_t bytes);
+
 #endif

@@ -303,6 +303,42 @@ static void add_log(struct maker *m)
 	zone->durable = htole32(m->o->unfinished ? rng_below(&m->rng, records + 1) : records);
 }
 
+/* ---- the seal ---- */
+
+/* Chunks in a row that no slot speaks of. They are filled: data of the origin. */
+static u64 take_row(struct maker *m, u64 nr)
+{
+	u64 start = take_place(m), n = 1;
+
+	while (start && n < nr) {
+		u64 next = take_place(m);
+
+		n = next == start + n ? n + 1 : 1;
+		start = n == 1 ? next : start;
+	}
+	for (n = 0; start && n < nr; n++)
+		fill_chunk(m, start + n);
+	return start;
+}
+
+static void add_seal(struct maker *m)
+{
+	struct cowsnap_super *super = image_super(&m->im, 0);
+	u64 nr = cowsnap_seal_chunks(&m->im.geo), start, block;
+
+	if (m->o->origin_sectors < cowsnap_seal_sectors(&m->im.geo))
+		return;
+	start = take_row(m, nr);
+	if (!start || !image_slot(&m->im, start + nr - 1, &block))
+		return;
+	if (block >= m->im.blocks)
+		m->im.blocks = block + 1;
+	super->incompat |= htole64(COWSNAP_INCOMPAT_SEAL);
+	super->seal_start = htole64(start);
+	super->seal_generation = htole32(1 + rng_below(&m->rng, 1000));
+	super->seal_state = COWSNAP_SEAL_SEALING + rng_below(&m->rng, 3);
+}
+
 /* ---- the whole ---- */
 
 static void seal_blocks(struct maker *m)
@@ -419,6 +455,8 @@ bool make_store(const struct make_options *o, u8 *data, size_t bytes)
 		add_exceptions(&m);
 	if (r && m.epoch && o->logged)
 		add_log(&m);
+	if (r && o->sealed)
+		add_seal(&m);
 	if (r) {
 		make_ready(&m);
 		seal_blocks(&m);
@@ -444,5 +482,6 @@ size_t make_random_options(struct rng *r, size_t bytes, struct make_options *o)
 	o->exceptions = rng_below(r, bytes / SECTOR / o->chunk_sectors);
 	o->unfinished = !rng_below(r, 3);
 	o->logged = rng_below(r, 2);
+	o->sealed = !rng_below(r, 3);
 	return bytes / SECTOR * SECTOR;
 }

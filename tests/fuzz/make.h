@@ -14,6 +14,7 @@ struct make_options {
 	u64 exceptions;
 	bool unfinished;	/* end with a commit that did not */
 	bool logged;		/* the last copies are in a log alone */
+	bool sealed;		/* what the origin begins with is in the store */
 	bool plain;		/* copied chunks only, no snapshot but live ones */
 };
 

@@ -13,7 +13,7 @@ static const char usage[] =
 	"Usage: mkstore [OPTION]... FILE\n"
 	"Make a store of dm-cowsnap up. FILE is written anew.\n"
 	"  --bytes N --block N --chunk SECTORS --origin SECTORS --snapshots N\n"
-	"  --exceptions N --seed N --unfinished --logged --plain\n";
+	"  --exceptions N --seed N --unfinished --logged --sealed --plain\n";
 
 static const struct option options[] = {
 	{ "bytes", required_argument, NULL, 'b' },
@@ -25,6 +25,7 @@ static const struct option options[] = {
 	{ "seed", required_argument, NULL, 'S' },
 	{ "unfinished", no_argument, NULL, 'u' },
 	{ "logged", no_argument, NULL, 'l' },
+	{ "sealed", no_argument, NULL, 'a' },
 	{ "plain", no_argument, NULL, 'p' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -60,6 +61,9 @@ static void set_option(struct make_options *o, size_t *bytes, int opt)
 		break;
 	case 'l':
 		o->logged = true;
+		break;
+	case 'a':
+		o->sealed = true;
 		break;
 	case 'p':
 		o->plain = true;

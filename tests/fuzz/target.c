@@ -11,7 +11,9 @@
  *   - nor does it show anything else if repair is interrupted by a power cut, and the
  *     kernel opens the store, or repair is run again;
  *   - what check calls clean the kernel opens without a complaint, and sees the same;
- *   - diff says all that differs, or that it cannot.
+ *   - diff says all that differs, or that it cannot;
+ *   - an origin that is sealed or opened has what it had, wherever the power goes, and is not taken
+ *     for one that has no seal while it lacks any of that.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 #include "../../tools/check.h"
 #include "../../tools/diff.h"
 #include "../../tools/repair.h"
+#include "../../tools/seal.h"
 #include "kernel.h"
 #include "target.h"
 
@@ -41,6 +44,7 @@ struct memory {
 	uint8_t *lost;
 	unsigned long writes;
 	unsigned long limit;	/* the writes after that many go nowhere */
+	struct memory *other;	/* another device that loses its power with it, or NULL */
 	struct undo undo[UNDO_MAX];
 	unsigned int nr_undo;
 };
@@ -64,11 +68,17 @@ static int memory_read(struct io *io, uint64_t offset, void *data, size_t len)
 	return 0;
 }
 
+/* Writes to all devices that lose their power at once. */
+static unsigned long all_writes(const struct memory *m)
+{
+	return m->writes + (m->other ? m->other->writes : 0);
+}
+
 static int memory_sync(struct io *io)
 {
 	struct memory *m = memory_of(io);
 
-	if (m->writes <= m->limit)
+	if (all_writes(m) <= m->limit)
 		while (m->nr_undo)
 			free(m->undo[--m->nr_undo].old);
 	return 0;
@@ -97,7 +107,8 @@ static int memory_write(struct io *io, uint64_t offset, const void *data, size_t
 {
 	struct memory *m = memory_of(io);
 
-	if (m->writes++ >= m->limit)
+	m->writes++;
+	if (all_writes(m) > m->limit)
 		return 0;
 	keep_old(m, offset, len);
 	memcpy(m->data + offset, data, len);
@@ -477,6 +488,170 @@ void target_interrupted(const struct target_image *whole, const struct target_im
 	}
 	kernel_close(&before);
 	memory_free(&m);
+}
+
+/* ---- the seal ---- */
+
+struct sealed {
+	struct memory store, home;
+	struct store s;
+	uint8_t *content;	/* what the origin begins with */
+	size_t len;
+	struct rng r;
+};
+
+/* It did not end: what was not flushed is there, or not. */
+static bool sealed_cut(struct sealed *t)
+{
+	bool cut = all_writes(&t->store) > t->store.limit;
+
+	memory_cut(&t->store, rng_next(&t->r));
+	memory_cut(&t->home, rng_next(&t->r));
+	target_counts.seal_cuts += cut;
+	return cut;
+}
+
+static void sealed_limit(struct sealed *t)
+{
+	u64 pieces = t->len / 4096;
+
+	t->store.limit = rng_below(&t->r, 4) ? rng_below(&t->r, 3 * pieces + 12) : ~0UL - 1;
+	t->home.limit = t->store.limit;
+}
+
+/* As the kernel, or the command, opens what a power cut left. */
+static void sealed_look(struct sealed *t)
+{
+	const char *refused;
+	const uint8_t *at;
+	size_t len;
+
+	if (kernel_takes_bare(t->home.data, t->home.io.bytes) &&
+	    memcmp(t->home.data, t->content, t->len))
+		broken("an origin without a seal has everything");
+	kernel_settle_seal(t->store.data, t->store.io.bytes, t->home.data,
+			   rng_below(&t->r, t->len / SECTOR + 1), &at, &len);
+	if (kernel_takes_bare(t->home.data, t->home.io.bytes) &&
+	    memcmp(t->home.data, t->content, t->len))
+		broken("so it has while the kernel opens it");
+	refused = kernel_settle_seal(t->store.data, t->store.io.bytes, t->home.data, ~0UL, &at,
+				     &len);
+	if (refused)
+		broken("after a power cut the kernel opens it");
+	if (memcmp(at, t->content, t->len))
+		broken("the origin has what it had");
+}
+
+static bool sealed_open(struct sealed *t)
+{
+	store_close(&t->s);
+	if (store_open(&t->s, &t->store.io) != STORE_OK || store_load(&t->s))
+		broken("the store can be opened");
+	return cowsnap_is_sealed(&t->s.super);
+}
+
+static void sealed_on(struct sealed *t)
+{
+	const char *why;
+
+	sealed_limit(t);
+	if (seal_on(&t->s, &t->home.io, rng_below(&t->r, 1000), &why))
+		broken("it can be sealed");
+	if (sealed_cut(t))
+		sealed_look(t);
+	else if (kernel_takes_bare(t->home.data, t->home.io.bytes))
+		broken("a sealed origin is not taken for another one");
+}
+
+/* As the kernel writes it while it is in use. */
+static void sealed_write(struct sealed *t)
+{
+	u64 start = le64toh(t->s.super.seal_start) << t->s.geo.chunk_shift, n;
+
+	if (t->s.super.seal_state != COWSNAP_SEAL_SEALED)
+		return;
+	for (n = 0; n < 20; n++)
+		t->content[rng_below(&t->r, t->len)] = rng_next(&t->r);
+	memcpy(t->store.data + start * SECTOR, t->content, t->len);
+}
+
+/* Zeroes at home, which is what the content is then, or not. */
+static enum seal_keep sealed_foreign(struct sealed *t)
+{
+	u64 sector = rng_below(&t->r, t->len / SECTOR);
+	const uint8_t *at;
+	size_t len;
+
+	if (t->s.super.seal_state != COWSNAP_SEAL_SEALED || rng_below(&t->r, 3))
+		return SEAL_KEEP_NONE;
+	memset(t->home.data + sector * SECTOR, 0, SECTOR);
+	if (!kernel_settle_seal(t->store.data, t->store.io.bytes, t->home.data, ~0UL, &at, &len))
+		broken("a foreign write is noticed");
+	if (rng_below(&t->r, 2))
+		return SEAL_KEEP_STORE;
+	memset(t->content + sector * SECTOR, 0, SECTOR);
+	return SEAL_KEEP_HOME;
+}
+
+static void sealed_off(struct sealed *t)
+{
+	enum seal_keep keep = sealed_foreign(t);
+	unsigned int nr;
+	const char *why;
+
+	sealed_limit(t);
+	if (seal_off(&t->s, &t->home.io, keep, &nr, &why))
+		broken("it can be opened");
+	/* Whoever wrote it is asked again, until it is known what counts. */
+	if (sealed_cut(t) && keep != SEAL_KEEP_NONE && sealed_open(t) &&
+	    seal_off(&t->s, &t->home.io, keep, &nr, &why))
+		broken("it can be opened after a power cut");
+	sealed_look(t);
+	if (!sealed_open(t))
+		return;
+	if (seal_off(&t->s, &t->home.io, SEAL_KEEP_NONE, &nr, &why))
+		broken("what the kernel would open the command opens");
+}
+
+static void sealed_init(struct sealed *t, const struct target_image *whole)
+{
+	uint64_t *word;
+
+	memory_init(&t->store, whole);
+	sealed_open(t);
+	t->len = (size_t)cowsnap_seal_sectors(&t->s.geo) * SECTOR;
+	t->content = malloc(t->len);
+	if (!t->content)
+		broken("there is memory");
+	for (word = (uint64_t *)t->content; word < (uint64_t *)(t->content + t->len); word++)
+		*word = rng_next(&t->r);
+	memory_init(&t->home, &(struct target_image){ .data = t->content, .size = t->len });
+	t->store.other = &t->home;
+	t->home.other = &t->store;
+}
+
+void target_sealed(const struct target_image *whole, uint64_t seed)
+{
+	struct sealed t = { .r.state = seed };
+
+	sealed_init(&t, whole);
+	/* What it has no room for it has not: the store looks at the length alone. */
+	t.home.io.bytes = le64toh(t.s.super.origin_sectors) * SECTOR;
+	if (!cowsnap_is_sealed(&t.s.super) && !seal_hinders(&t.s, &t.home.io)) {
+		t.home.io.bytes = t.len;
+		target_counts.seals++;
+		sealed_on(&t);
+		if (sealed_open(&t)) {
+			sealed_write(&t);
+			sealed_off(&t);
+		}
+		if (memcmp(t.home.data, t.content, t.len))
+			broken("in the end the origin has what it had");
+	}
+	store_close(&t.s);
+	memory_free(&t.store);
+	memory_free(&t.home);
+	free(t.content);
 }
 
 static void compare_sights(struct memory *m, const struct kernel_view *v)

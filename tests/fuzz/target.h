@@ -38,9 +38,16 @@ void target_misses_nothing(const struct target_image *whole, const struct target
 void target_interrupted(const struct target_image *whole, const struct target_image *image,
 			uint64_t seed);
 
+/*
+ * The origin of @whole, a store that is clean, is sealed, written, and opened again, and the power
+ * goes at one of the writes to either device: whoever opens it then finds what it had.
+ */
+void target_sealed(const struct target_image *whole, uint64_t seed);
+
 /* What has come of the images so far. */
 struct target_counts {
 	unsigned long refused, clean, repaired, left, failed, unreadable, cuts, diffs;
+	unsigned long seals, seal_cuts;
 };
 
 extern struct target_counts target_counts;
