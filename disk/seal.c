@@ -2,10 +2,10 @@
 /*
  * dm-cowsnap: the seal of an origin
  *
- * An origin that is written without its store makes the snapshots in it wrong, and nobody notices.
- * A sealed one cannot be taken for anything: its first sectors are in the store, and at home each of
- * them has a seal, which names the store. So nothing mounts, assembles or boots from it by itself,
- * and what was written to it all the same is missing a seal.
+ * An origin that is written without its store makes the snapshots in it wrong, and nobody
+ * notices. A sealed one cannot be taken for anything: its first sectors are in the store, and at
+ * home each of them has a seal, which names the store. So nothing mounts, assembles or boots from
+ * it by itself, and where it was written to all the same a seal is missing.
  *
  *   sectors of the origin    0 .. sealed_end                 sealed_end ..
  *   home                     seals                           content
@@ -112,11 +112,12 @@ static const struct cowsnap_seal *find_seal(const u8 *piece, sector_t sector)
 /* One of the first seals that are there, whoever's, in @piece. NULL if there is none. */
 static const struct cowsnap_seal *look_for_seal(struct block_device *home, u8 *piece)
 {
+	sector_t end = min_t(sector_t, COWSNAP_SEAL_SECTORS,
+			     round_down(bdev_nr_sectors(home), PIECE_SECTORS));
 	const struct cowsnap_seal *seal = NULL;
 	sector_t sector;
 
-	for (sector = 0; !seal && sector < COWSNAP_SEAL_SECTORS &&
-			 sector + PIECE_SECTORS <= bdev_nr_sectors(home); sector += PIECE_SECTORS)
+	for (sector = 0; sector < end && !seal; sector += PIECE_SECTORS)
 		if (!cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES))
 			seal = find_seal(piece, sector);
 	return seal;
@@ -156,7 +157,8 @@ static int check_open(struct cow_store *store, u8 *piece, char **error)
 	if (!seal || (has_content(store) &&
 		      !memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid))))
 		return 0;
-	cow_fail(error, "Origin %pg is sealed by store %pU, not by %pg: use that one, or run cowsnap unseal",
+	cow_fail(error,
+		 "Origin %pg is sealed by store %pU, not by %pg: use that one, or run cowsnap unseal",
 		 home, seal->uuid, store->bdev);
 	return -EINVAL;
 }
@@ -285,7 +287,7 @@ static int end_interrupted(struct cow_store *store)
 	if (!r)
 		r = note_open(store);
 	if (r)
-		DMERR("origin %pg was being %s with store %pg, and this cannot be ended (%d): run cowsnap unseal",
+		DMERR("origin %pg was being %s, store %pg cannot end this (%d): run cowsnap unseal",
 		      store->origin->bdev, what, store->bdev, r);
 	else
 		DMINFO("origin %pg was being %s with store %pg: it is not sealed now",

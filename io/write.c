@@ -244,8 +244,8 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 }
 
 /*
- * What begins in the sealed part of an origin ends there: the first part of @cb does. NULL: it could
- * not be cut and is handed over. The gate is held.
+ * What begins in the sealed part of an origin ends there: the first part of @cb does. NULL: it
+ * could not be cut and is handed over. The gate is held.
  */
 static struct cow_bio *cut_at_seal(struct cow_bio *cb, struct cow_bio **part)
 {

@@ -11,6 +11,7 @@
 #include "lib/sys.h"
 #include "maintain.h"
 #include "restore.h"
+#include "room.h"
 #include "track.h"
 
 #define SECTOR 512
@@ -83,8 +84,10 @@ int blank_make(const char *path, const char *origin, uint32_t chunk_sectors, cha
 	struct device dev;
 	struct dump d;
 	size_t i;
-	int status = 0;
+	int status = room_keeps_origin(path);
 
+	if (status)
+		return status;
 	if (device_open(&dev, path, true))
 		return cannot(path, dev.error);
 	if (describe(&d, &dev, origin, chunk_sectors))

@@ -159,8 +159,8 @@ static void check_log(struct store *s, struct report *r)
 static void check_seal(struct store *s, struct report *r)
 {
 	if (s->bad_seal)
-		report(r, "superblock: the first sectors of the origin cannot be where it says "
-		       "(chunk %" PRIu64 "); restore it from a dump", (u64)le64toh(s->super.seal_start));
+		report(r, "superblock: the first sectors of the origin cannot be in chunk %" PRIu64
+		       "; restore it from a dump", (u64)le64toh(s->super.seal_start));
 }
 
 /* ---- table blocks ---- */

@@ -132,14 +132,22 @@ static int run_dump(const struct options *o)
 /* ---- restore ---- */
 
 /* May it be overwritten? */
-static int look_at_target(struct device *dev, const struct options *o, enum restore_age age)
+static int look_at_target(const struct dump *d, struct device *dev, const struct options *o,
+			  enum restore_age age)
 {
 	enum store_kind kind;
 	struct store old;
 	char content[32];
+	bool other_seal;
 
 	kind = store_open(&old, &dev->io);
+	other_seal = kind == STORE_OK && cowsnap_is_sealed(&old.super) &&
+		     (old.super.seal_start != d->s.super.seal_start ||
+		      old.super.seal_generation != d->s.super.seal_generation);
 	store_close(&old);
+	if (other_seal && !o->force)
+		return cannot(o->store, "it has the first sectors of a sealed origin, of which the dump "
+			      "does not know; cowsnap unseal brings them back; -f overwrites them");
 	if (o->force || kind == STORE_NEW || kind == STORE_DAMAGED)
 		return 0;
 	if (kind == STORE_OK || kind == STORE_SHORT)
@@ -175,7 +183,7 @@ static int restore_to(struct dump *d, const struct options *o, struct device *fr
 	line_name = o->store;
 	status = look_at_age(d, &dev.io, o, &age, &epoch);
 	if (!status)
-		status = look_at_target(&dev, o, age);
+		status = look_at_target(d, &dev, o, age);
 	if (!status && from)
 		status = look_at_age(d, &from->io, o, &age_from, &epoch_from);
 	d->in_place = age != RESTORE_NOTHING;

@@ -119,6 +119,8 @@ static int note_stores(struct removal *m)
 	for (s = cowsnap_inside(m->origin); s; s = cowsnap_next(s)) {
 		if (is_persistent(s) && option(m, "keep"))
 			continue;
+		if (is_persistent(s) && room_keeps_origin(cowsnap_get(s, "device")))
+			return EXIT_CANNOT;
 		if (m->nr_stores == MAX_STORES)
 			return cannot(m->name, "it has too many stores for this command");
 		snprintf(m->store[m->nr_stores++], sizeof(m->store[0]), "%s",

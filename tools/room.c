@@ -99,6 +99,21 @@ int room_look(struct room *r, const char *path)
 	return status;
 }
 
+int room_keeps_origin(const char *path)
+{
+	struct device dev;
+	struct store s;
+	bool keeps;
+
+	if (device_open_shared(&dev, path))
+		return cannot(path, dev.error);
+	keeps = store_open(&s, &dev.io) == STORE_OK && cowsnap_is_sealed(&s.super);
+	store_close(&s);
+	device_close(&dev);
+	return keeps ? cannot(path, "it has the first sectors of a sealed origin; cowsnap unseal "
+				    "brings them back, cowsnap remove --keep leaves them here") : 0;
+}
+
 int room_clear(const char *path, bool dry)
 {
 	static const char zeroes[HEAD_BYTES];
@@ -110,6 +125,8 @@ int room_clear(const char *path, bool dry)
 		printf("dd if=/dev/zero of=%s bs=1M count=1\n", path);
 		return 0;
 	}
+	if (room_keeps_origin(path))
+		return EXIT_CANNOT;
 	if (device_open(&dev, path, true))
 		return cannot(path, dev.error);
 	if (bytes > dev.io.bytes)

@@ -25,6 +25,11 @@ struct room {
 
 /* 0, or EXIT_CANNOT after a sentence. The device must not be in use. */
 int room_look(struct room *r, const char *path);
+/*
+ * A store whose origin is sealed has what that begins with: it is not to be overwritten. 0, or
+ * EXIT_CANNOT after a sentence. The device may be in use.
+ */
+int room_keeps_origin(const char *path);
 /* So that nothing takes it for a store any more, or that one can be made. The same. */
 int room_clear(const char *path, bool dry);
 

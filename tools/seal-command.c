@@ -135,7 +135,7 @@ static int refuse_foreign(const struct pair *p)
 			      p->store_path);
 }
 
-/* Another store's seal, or another generation's, is not missing: these two do not belong together. */
+/* With another store's seal, or another generation's, these two do not belong together. */
 static int refuse_other(struct pair *p, enum seal_keep keep)
 {
 	struct cowsnap_seal other;

@@ -266,7 +266,7 @@ int seal_on(struct store *s, struct io *home, u32 generation, const char **why)
 	if (write_seals(s, home))
 		return fail(why, "the origin cannot be written; cowsnap unseal opens it again");
 	if (write_state(s, COWSNAP_SEAL_SEALED))
-		return fail(why, "the store cannot be written; cowsnap unseal opens the origin again");
+		return fail(why, "the store cannot be written; cowsnap unseal opens it again");
 	return 0;
 }
 
@@ -348,7 +348,7 @@ int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int
 	if (s->super.seal_state == COWSNAP_SEAL_SEALED && write_state(s, COWSNAP_SEAL_OPENING))
 		return fail(why, "the store cannot be written");
 	if (open_home(s, home))
-		return fail(why, "the origin cannot be written, or the store cannot be read; try again");
+		return fail(why, "the origin cannot be written, or the store not read; try again");
 	if (write_state(s, COWSNAP_SEAL_OPEN))
 		return fail(why, "the store cannot be written; try again");
 	return 0;

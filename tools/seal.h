@@ -20,7 +20,7 @@ enum seal_keep {
 /* The first seal that an origin has, whoever's. 1: there is one, 0, or -1 if it cannot be read. */
 int seal_find(struct io *home, struct cowsnap_seal *seal);
 
-/* How many sectors of the origin this store, which is sealed, misses its seal in; -1: unreadable. */
+/* In how many sectors of the origin the seal of its store is missing; -1: it cannot be read. */
 long seal_missing(const struct store *s, struct io *home);
 
 /* NULL, or why this origin cannot be sealed with this store, in a sentence. */

@@ -155,13 +155,14 @@
  * that nobody takes the origin for what it is without its store. seal_state says how far that is:
  *
  *   SEALING   the store has what home has. At home any of the sectors may have its seal already.
- *   SEALED    every sector has its seal. If one has not, somebody wrote the origin without the store.
+ *   SEALED    every sector has its seal. If one has not, the origin was written without the store.
  *   OPENING   the content is on its way back. Any of the sectors may still have its seal.
  *
  * So SEALING and OPENING end in the same way: where a sector has the seal it gets its content back,
  * and where it has not it is left as it is. A sector behind the first 68 KiB has a seal only while
- * all of those have theirs, so who looks for a seal looks there. A seal counts with the uuid of the store, its generation
- * and a right crc. Generations only rise. The crc is seeded with the sector of the origin.
+ * all of those have theirs, so who looks for a seal looks there. A seal counts with the uuid of the
+ * store, its generation and a right crc. Generations only rise. The crc is seeded with the sector
+ * of the origin.
  *
  * A tracker is a snapshot that was given up: its record stays, and says which chunks have
  * changed since its epoch, in blocks of its own. Each block has a bit for each chunk of a

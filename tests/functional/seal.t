@@ -274,7 +274,7 @@ interrupted()
 		not_ok "home fails from sector $from on: unsealing fails" unseal
 		ok "from sector $from on: the store says that it was being unsealed" has_state 3
 		reload_module
-		refused 'cannot be ended' "from sector $from on: as long as home fails it is not opened" \
+		refused 'cannot end this' "from sector $from on: as long as home fails it is not opened" \
 			open_origin
 		ok "from sector $from on: nor does the store say that it was" has_state 3
 		swap_table home "$(linear_table "$base")"

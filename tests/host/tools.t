@@ -633,6 +633,111 @@ else
 	skip "check of a block device finds nothing" "no loop devices"
 fi
 
+# ---- the seal -----------------------------------------------------------------------------
+
+# unsealed: a new store, and an origin for it.
+unsealed()
+{
+	cp --sparse=always "$work/plain" "$work/s"
+	cp "$work/first" "$work/o"
+}
+
+sealed()
+{
+	unsealed
+	cowsnap seal "$work/o" "$work/s"
+}
+
+# sector NUMBER LETTER: somebody writes to the origin.
+sector()
+{
+	head -c 512 /dev/zero | tr '\0' "$2" | dd of="$work/o" bs=512 seek="$1" conv=notrunc status=none
+}
+
+live()
+{
+	cowsnap dump "$work/s" | grep -c '^snapshot .* state live '
+}
+
+for sizes in "512 1" "512 8" "4096 16" "4096 1024"; do
+	read -r block chunk <<<"$sizes"
+	scenario "a seal, blocks of $block, chunks of $chunk"
+	mkstore --plain --block "$block" --chunk "$chunk" --origin 16384 --exceptions 20 \
+		--bytes $((32 << 20)) "$work/plain" 2>/dev/null
+	head -c $((16384 * 512)) /dev/urandom >"$work/first"
+	unsealed
+	ok "seal -n writes nothing" cowsnap seal -n "$work/o" "$work/s"
+	says 'should that be lost' "seal says what is lost with the store"
+	ok "nothing was written" cmp "$work/o" "$work/first"
+	ok "an origin is sealed" cowsnap seal "$work/o" "$work/s"
+	ok "each of its first 136 sectors has a seal" test \
+		"$(head -c 69632 "$work/o" | grep -ac 'dm-cowsnap seal$')" = 136
+	ok "what is behind stays" cmp -i $((chunk > 136 ? chunk * 512 : 73728)) "$work/o" "$work/first"
+	ok "the store is clean" cowsnap check "$work/s"
+	says 'its origin is sealed' "check says that its origin is sealed"
+	ends 2 "it is not sealed twice" cowsnap seal "$work/o" "$work/s"
+	ok "a dump of it is restored, with data" sh -c "'$work/tools/cowsnap' dump '$work/s' >'$work/d' &&
+		truncate -s $((32 << 20)) '$work/b' && dd if=/dev/zero of='$work/b' bs=1M count=32 conv=notrunc status=none &&
+		'$work/tools/cowsnap' restore -i '$work/d' --data-from '$work/s' '$work/b'"
+	ok "it is unsealed with the restored one" sh -c "cp '$work/o' '$work/o2' &&
+		'$work/tools/cowsnap' unseal '$work/o2' '$work/b' && cmp '$work/o2' '$work/first'"
+	ok "it is unsealed" cowsnap unseal "$work/o" "$work/s"
+	ok "the origin is what it was" cmp "$work/o" "$work/first"
+	ok "the store is clean again" cowsnap check "$work/s"
+	ends 2 "it is not unsealed twice" cowsnap unseal "$work/o" "$work/s"
+done
+
+scenario "a seal"
+mkstore --plain --block 4096 --chunk 16 --origin 16384 --exceptions 20 --bytes $((32 << 20)) "$work/plain"
+sealed
+cowsnap dump "$work/s" >"$work/d"
+rm -f "$work/b" && truncate -s $((32 << 20)) "$work/b"
+ends 2 "a dump without data is not restored elsewhere" cowsnap restore -i "$work/d" "$work/b"
+says 'data-from' "restore says what helps"
+smash "$work/s" 0 8192
+ok "it is restored onto the store that it is of" cowsnap restore -i "$work/d" "$work/s"
+ok "and that has the origin's first sectors" sh -c "'$work/tools/cowsnap' unseal '$work/o' '$work/s' &&
+	cmp '$work/o' '$work/first'"
+sealed
+mkstore --plain --block 4096 --chunk 16 --origin 16384 --seed 7 --bytes $((32 << 20)) "$work/a"
+ends 2 "another store does not unseal it" cowsnap unseal "$work/o" "$work/a"
+cowsnap seal "$work/o" "$work/a" >"$work/out" 2>&1
+says 'it has no sealed origin|is sealed' "nor does one seal it"
+before=$(live)
+sector 3 Z
+ends 2 "a foreign write is noticed" cowsnap unseal "$work/o" "$work/s"
+says 'keep-home.*keep-store' "a person has to say what counts"
+ok "until then no snapshot is lost" test "$(live)" = "$before"
+ends 2 "not both can count" cowsnap unseal --keep-home --keep-store "$work/o" "$work/s"
+ends 1 "what is at home can count" cowsnap unseal --keep-home "$work/o" "$work/s"
+says 'snapshots become invalid' "and it says that snapshots are lost"
+ok "the snapshots are invalid" test "$(live)" = 0
+ok "the write is there" sh -c "tail -c +1537 '$work/o' | head -c 512 | tr -d Z | cmp - /dev/null"
+ok "all else is what it was" cmp -i 2048 "$work/o" "$work/first"
+ok "the store is clean then" cowsnap check "$work/s"
+sealed
+sector 3 Z
+ends 1 "what the store has can count" cowsnap unseal --keep-store "$work/o" "$work/s"
+ok "then the write is gone" cmp "$work/o" "$work/first"
+ok "and so are the snapshots" test "$(live)" = 0
+sealed
+cp "$work/o" "$work/o2"
+cowsnap unseal "$work/o" "$work/s" && cowsnap seal "$work/o" "$work/s"
+ends 2 "an old copy of the origin is one" cowsnap unseal "$work/o2" "$work/s"
+says 'old copy' "and is called so"
+sealed
+ends 1 "without its store it can be opened" cowsnap unseal --without-store "$work/o"
+ok "zeroes are there then" sh -c "head -c 69632 '$work/o' | tr -d '\\0' | cmp - /dev/null"
+ok "what is behind is what it was" cmp -i 73728 "$work/o" "$work/first"
+ends 2 "an origin without a seal has none to take away" cowsnap unseal --without-store "$work/first"
+unsealed
+cowsnap dump "$work/s" >"$work/d"
+cowsnap seal "$work/o" "$work/s"
+ends 2 "a dump from before is not restored over it" cowsnap restore -i "$work/d" "$work/s"
+says 'sealed origin' "restore says why"
+mkstore --block 4096 --chunk 16 --origin 100 --bytes $((4 << 20)) "$work/a"
+ends 2 "an origin that is too short is not sealed" cowsnap seal "$work/first" "$work/a"
+
 # ---- the map ------------------------------------------------------------------------------
 
 scenario "the map"
