@@ -173,7 +173,7 @@ const char *seal_hinders(const struct store *s, struct io *home)
 		return "a rollback is under way; start it with the module, so that it ends";
 	if (find_room(s, &start))
 		return "the store has no room for the first sectors of the origin, in a row that "
-		       "was never used; take a new one";
+		       "was never used; take a new one, with chunks of 4 KiB or more";
 	return origin_hinders(s, home);
 }
 

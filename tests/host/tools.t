@@ -659,7 +659,7 @@ live()
 	cowsnap dump "$work/s" | grep -c '^snapshot .* state live '
 }
 
-for sizes in "512 1" "512 8" "4096 16" "4096 1024"; do
+for sizes in "512 8" "1024 8" "4096 16" "4096 1024"; do
 	read -r block chunk <<<"$sizes"
 	scenario "a seal, blocks of $block, chunks of $chunk"
 	mkstore --plain --block "$block" --chunk "$chunk" --origin 16384 --exceptions 20 \
