@@ -151,6 +151,7 @@ struct settings {
 	u32 throttle;		/* percent, while a snapshot is merged; 0: none */
 	u32 tracks;		/* snapshots are given up to trackers */
 	u32 logs;		/* the store has a log */
+	u32 seals;		/* the origin is sealed, once there is a store */
 };
 
 struct recording {

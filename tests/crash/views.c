@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The devices of the views: their tables, and how they are opened and closed. */
 #define _GNU_SOURCE
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "workload.h"
@@ -120,4 +122,27 @@ void restart_devices(struct worker *w)
 		open_origin(true);
 	op_ack(tag);
 	pthread_rwlock_unlock(&load.gate);
+}
+
+static void run_seal(void)
+{
+	char *argv[] = { check_tool, "seal", origin_below, store_below, NULL };
+	int status = -1;
+	pid_t pid;
+
+	if (posix_spawn(&pid, check_tool, NULL, NULL, argv, environ) ||
+	    waitpid(pid, &status, 0) != pid || status)
+		fail("%s seal: status %d", check_tool, status);
+}
+
+void seal_origin(struct worker *w, struct view *v)
+{
+	u32 tag = op_begin(w, OP_RESTART, ORIGIN_VIEW, 0, 0);
+
+	close_view(v);
+	close_view(load.origin);
+	run_seal();
+	open_origin(true);
+	open_snapshot(v, false);
+	op_ack(tag);
 }

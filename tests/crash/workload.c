@@ -154,6 +154,7 @@ static void init_gate(void)
 static void start(struct worker *w)
 {
 	char table[400];
+	struct view *v;
 	u32 i;
 
 	run.ops = allocate(MAX_OPS * sizeof(*run.ops));
@@ -174,9 +175,12 @@ static void start(struct worker *w)
 		return;
 	}
 	open_origin(false);
-	snapshot_create(w, true, false);
+	v = snapshot_create(w, true, false);
 	origin_table(table, sizeof(table), true);
 	replace_origin_table(table);
+	/* Where the tool does not run nothing is sealed. */
+	if (run.set.seals && check_tool[0])
+		seal_origin(w, v);
 }
 
 static void finish(struct worker *w)

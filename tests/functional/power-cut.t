@@ -35,6 +35,8 @@ scenarios=(
 	"a log, 4096-byte blocks, two caches|--log --block 4096 --devices 2"
 	"a log with gaps, merges, trackers, bad superblocks|--log --merge --track --eio 20 --devices 2 --origin 16384 --store 24576"
 	"a log with gaps, in a store that drops the oldest|--log --drop --store 2176 --snapshots 6 --devices 2"
+	"a sealed origin|--seal --eio 0 --no-discard"
+	"a sealed origin, two caches, chunks of 64 KiB, merges|--seal --eio 0 --no-discard --merge --chunk 128 --devices 2 --origin 16384 --store 32768"
 )
 
 # What takes longer.
