@@ -38,6 +38,9 @@
 #define PIECE_BYTES	4096U
 #define PIECE_SECTORS	(PIECE_BYTES >> SECTOR_SHIFT)
 
+/* Where a seal is looked for. */
+#define HEAD_BYTES	(COWSNAP_SEAL_SECTORS << SECTOR_SHIFT)
+
 /* ------------------------------------------------------- what the store says of it */
 
 void cow_seal_take_super(struct cow_store *store, const struct cowsnap_super *super)
@@ -109,50 +112,57 @@ static const struct cowsnap_seal *find_seal(const u8 *piece, sector_t sector)
 	return NULL;
 }
 
-/* One of the first seals that are there, whoever's, in @piece. NULL if there is none. */
-static const struct cowsnap_seal *look_for_seal(struct block_device *home, u8 *piece)
+/*
+ * One of the first seals that are there, whoever's, in @head. NULL if there is none. With one read;
+ * only if that fails piece by piece, of which those that cannot be read have none.
+ */
+static const struct cowsnap_seal *look_for_seal(struct block_device *home, u8 *head)
 {
 	sector_t end = min_t(sector_t, COWSNAP_SEAL_SECTORS,
 			     round_down(bdev_nr_sectors(home), PIECE_SECTORS));
+	bool all = !cow_meta_io(home, REQ_OP_READ, 0, head, end << SECTOR_SHIFT);
 	const struct cowsnap_seal *seal = NULL;
 	sector_t sector;
 
-	for (sector = 0; sector < end && !seal; sector += PIECE_SECTORS)
-		if (!cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES))
+	for (sector = 0; sector < end && !seal; sector += PIECE_SECTORS) {
+		u8 *piece = head + (sector << SECTOR_SHIFT);
+
+		if (all || !cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES))
 			seal = find_seal(piece, sector);
+	}
 	return seal;
 }
 
-static u8 *alloc_piece(char **error)
+static u8 *alloc_head(char **error)
 {
-	u8 *piece = kmalloc(PIECE_BYTES, GFP_KERNEL);
+	u8 *head = kvmalloc(HEAD_BYTES, GFP_KERNEL);
 
-	if (!piece)
+	if (!head)
 		*error = "Out of memory reading the origin: try again";
-	return piece;
+	return head;
 }
 
 int cow_seal_bare(struct block_device *home, char **error)
 {
 	const struct cowsnap_seal *seal;
-	u8 *piece = alloc_piece(error);
+	u8 *head = alloc_head(error);
 
-	if (!piece)
+	if (!head)
 		return -ENOMEM;
-	seal = look_for_seal(home, piece);
+	seal = look_for_seal(home, head);
 	if (seal)
 		cow_fail(error,
 			 "Origin %pg is sealed by store %pU: name that with the feature store, or run cowsnap unseal",
 			 home, seal->uuid);
-	kfree(piece);
+	kvfree(head);
 	return seal ? -EINVAL : 0;
 }
 
 /* The store is not sealed, or was about to be: has it met the origin of another one? */
-static int check_open(struct cow_store *store, u8 *piece, char **error)
+static int check_open(struct cow_store *store, u8 *head, char **error)
 {
 	struct block_device *home = store->origin->bdev;
-	const struct cowsnap_seal *seal = look_for_seal(home, piece);
+	const struct cowsnap_seal *seal = look_for_seal(home, head);
 
 	if (!seal || (has_content(store) &&
 		      !memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid))))
@@ -211,14 +221,14 @@ static int check_sealed(struct cow_store *store, u8 *piece, char **error)
 
 int cow_seal_check(struct cow_store *store, char **error)
 {
-	u8 *piece = alloc_piece(error);
+	u8 *head = alloc_head(error);
 	int r;
 
-	if (!piece)
+	if (!head)
 		return -ENOMEM;
-	r = store->seal_state == COWSNAP_SEAL_SEALED ? check_sealed(store, piece, error) :
-	    check_open(store, piece, error);
-	kfree(piece);
+	r = store->seal_state == COWSNAP_SEAL_SEALED ? check_sealed(store, head, error) :
+	    check_open(store, head, error);
+	kvfree(head);
 	return r;
 }
 
