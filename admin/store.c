@@ -366,7 +366,8 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 	if (args->persistence == 'N')
 		r = check_transient(bdev, super, error) ?: cow_seal_check(store, error);
 	else
-		r = open_persistent(store, args, content, super, error);
+		r = open_persistent(store, args, content, super, error) ?:
+		    cow_seal_alone(store, error);
 	if (r) {
 		store_quiesce(store);
 		store_free(store);

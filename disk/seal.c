@@ -30,6 +30,7 @@
 #include "disk/seal.h"
 #include "disk/super.h"
 #include "origin/origin.h"
+#include "origin/registry.h"
 #include "store/error.h"
 #include "store/space.h"
 #include "store/store.h"
@@ -219,6 +220,22 @@ static int check_sealed(struct cow_store *store, u8 *piece, char **error)
 	return r;
 }
 
+int cow_seal_alone(struct cow_store *store, char **error)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_store *other;
+
+	lockdep_assert_held(&cow_registry_mutex);
+	list_for_each_entry(other, &o->all_stores, all_node)
+		if (has_content(store) && has_content(other)) {
+			cow_fail(error,
+				 "Origin %pg is sealed by store %pg, which is in use, and not by its copy %pg: remove the tables of one of them",
+				 o->bdev, other->bdev, store->bdev);
+			return -EINVAL;
+		}
+	return 0;
+}
+
 int cow_seal_check(struct cow_store *store, char **error)
 {
 	u8 *head = alloc_head(error);
@@ -305,13 +322,19 @@ static int end_interrupted(struct cow_store *store)
 	return r;
 }
 
-static void tell_origin(struct cow_store *store)
+static int tell_origin(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
 
+	if (READ_ONCE(o->sealed_end)) {
+		DMERR("origin %pg is sealed by store %pg already, not by %pg: remove the tables of one",
+		      o->bdev, o->sealed_bdev, store->bdev);
+		return -EBUSY;
+	}
 	o->sealed_bdev = store->bdev;
 	o->sealed_at = cow_chunk_to_sector(store, store->seal_start);
 	WRITE_ONCE(o->sealed_end, sealed_sectors(store));
+	return 0;
 }
 
 int cow_seal_settle(struct cow_store *store)
@@ -319,8 +342,7 @@ int cow_seal_settle(struct cow_store *store)
 	lockdep_assert_held(&store->origin->admin_lock);
 	switch (store->seal_state) {
 	case COWSNAP_SEAL_SEALED:
-		tell_origin(store);
-		return 0;
+		return tell_origin(store);
 	case COWSNAP_SEAL_OPEN:
 		return 0;
 	default:
@@ -330,6 +352,9 @@ int cow_seal_settle(struct cow_store *store)
 
 void cow_seal_forget(struct cow_store *store)
 {
-	if (store->seal_state == COWSNAP_SEAL_SEALED)
-		WRITE_ONCE(store->origin->sealed_end, 0);
+	struct cow_origin *o = store->origin;
+
+	/* It may be a copy of the one that has told it, or have been loaded and no more. */
+	if (READ_ONCE(o->sealed_end) && o->sealed_bdev == store->bdev)
+		WRITE_ONCE(o->sealed_end, 0);
 }

@@ -29,6 +29,12 @@ struct block_device *cow_seal_home(const struct cow_store *store, sector_t *sect
 int cow_seal_bare(struct block_device *home, char **error);
 
 /*
+ * The content of a sealed origin is in one store: -EINVAL with *@error set if one that is open has
+ * it, and @store as well. cow_registry_mutex held, @store not listed yet.
+ */
+int cow_seal_alone(struct cow_store *store, char **error);
+
+/*
  * Do origin and store belong together? -EINVAL with *@error set if the origin has the seal of
  * another store, or lacks the one that it should have. Nothing is written. May sleep.
  */
@@ -41,7 +47,7 @@ int cow_seal_check(struct cow_store *store, char **error);
  */
 int cow_seal_settle(struct cow_store *store);
 
-/* The store is closed: its origin is not sealed any more, as far as is known. */
+/* The store is closed: if it has told its origin so, that is not sealed any more, as is known. */
 void cow_seal_forget(struct cow_store *store);
 
 #endif

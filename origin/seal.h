@@ -24,7 +24,9 @@ static inline bool cow_is_sealed(const struct cow_origin *o, sector_t sector)
 /* How many of @nr sectors from @sector on are in the same place? At least one. Any context. */
 static inline u64 cow_home_run(const struct cow_origin *o, sector_t sector, u64 nr)
 {
-	return cow_is_sealed(o, sector) ? min_t(u64, nr, o->sealed_end - sector) : nr;
+	sector_t end = READ_ONCE(o->sealed_end);
+
+	return unlikely(sector < end) ? min_t(u64, nr, end - sector) : nr;
 }
 
 /* The device of what begins at *@sector, and where it is there. Any context. */
