@@ -19,7 +19,8 @@
  * does not matter to them whether the store is full, invalid or fenced.
  *
  * What a crash leaves: the seal is only changed while home and store have the same content in every
- * sector that has lost its seal, or has none yet.
+ * sector that has lost its seal, or has none yet. So a home in which a sector has neither was
+ * written since, or is not the store's, and is left alone.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -159,64 +160,97 @@ int cow_seal_bare(struct block_device *home, char **error)
 	return seal ? -EINVAL : 0;
 }
 
-/* The store is not sealed, or was about to be: has it met the origin of another one? */
-static int check_open(struct cow_store *store, u8 *head, char **error)
+static bool is_uuid_of(const struct cow_store *store, const struct cowsnap_seal *seal)
 {
-	struct block_device *home = store->origin->bdev;
-	const struct cowsnap_seal *seal = look_for_seal(home, head);
-
-	if (!seal || (has_content(store) &&
-		      !memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid))))
-		return 0;
-	cow_fail(error,
-		 "Origin %pg is sealed by store %pU, not by %pg: use that one, or run cowsnap unseal",
-		 home, seal->uuid, store->bdev);
-	return -EINVAL;
+	return store->meta &&
+	       !memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid));
 }
 
-/* It should be the store's seal, and is not. */
-static int refuse_sector(struct cow_store *store, const u8 *data, sector_t sector, char **error)
+/* @seal is not the one that the store would have written. */
+static void refuse_seal(struct cow_store *store, const struct cowsnap_seal *seal, char **error)
 {
-	const struct cowsnap_seal *seal = (const struct cowsnap_seal *)data;
 	struct block_device *home = store->origin->bdev;
 
-	if (!cowsnap_is_seal(data, sector))
+	if (!is_uuid_of(store, seal))
 		cow_fail(error,
-			 "Origin %pg was written without its store %pg (no seal in sector %llu): run cowsnap unseal with --keep-home or --keep-store",
-			 home, store->bdev, (u64)sector);
-	else if (memcmp(seal->uuid, cow_meta_uuid(store->meta), sizeof(seal->uuid)))
-		cow_fail(error, "Origin %pg is sealed by store %pU, not by %pg: use that one",
+			 "Origin %pg is sealed by store %pU, not by %pg: use that one, or run cowsnap unseal",
 			 home, seal->uuid, store->bdev);
+	else if (store->seal_state == COWSNAP_SEAL_OPEN)
+		cow_fail(error,
+			 "Origin %pg has seal %u of store %pg, which says that it was unsealed: one of them is an old copy",
+			 home, le32_to_cpu(seal->generation), store->bdev);
 	else
 		cow_fail(error,
 			 "Origin %pg has seal %u, store %pg has seal %u: one of them is an old copy",
 			 home, le32_to_cpu(seal->generation), store->bdev,
 			 store->seal_generation);
-	return -EINVAL;
 }
 
-static int check_piece(struct cow_store *store, u8 *piece, sector_t sector, char **error)
+/* The store is not sealed: has it met the origin of another one? */
+static int check_open(struct cow_store *store, u8 *head, char **error)
 {
-	struct block_device *home = store->origin->bdev;
-	int r = cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES);
+	const struct cowsnap_seal *seal = look_for_seal(store->origin->bdev, head);
+
+	if (seal)
+		refuse_seal(store, seal, error);
+	return seal ? -EINVAL : 0;
+}
+
+/*
+ * Of a piece of what is sealed, as it is at home and as the store has it: each sector has its seal.
+ * While it is sealed or opened it may have its content instead.
+ */
+static int check_sectors(struct cow_store *store, const u8 *at_home, const u8 *content,
+			 sector_t sector, char **error)
+{
+	bool under_way = store->seal_state != COWSNAP_SEAL_SEALED;
 	unsigned int i;
 
-	if (r)
-		cow_fail(error, "Origin %pg: its seal in sector %llu cannot be read (error %d)",
-			 home, (u64)sector, r);
-	for (i = 0; i < PIECE_SECTORS && !r; i++)
-		if (!is_ours(store, piece + (i << SECTOR_SHIFT), sector + i))
-			r = refuse_sector(store, piece + (i << SECTOR_SHIFT), sector + i, error);
-	return r;
+	for (i = 0; i < PIECE_SECTORS; i++, at_home += SECTOR_SIZE, content += SECTOR_SIZE) {
+		if (is_ours(store, at_home, sector + i) ||
+		    (under_way && !memcmp(at_home, content, SECTOR_SIZE)))
+			continue;
+		if (cowsnap_is_seal(at_home, sector + i))
+			refuse_seal(store, (const struct cowsnap_seal *)at_home, error);
+		else
+			cow_fail(error,
+				 "Origin %pg was written without its store %pg, or is another one (sector %llu): run cowsnap unseal with --keep-home or --keep-store",
+				 store->origin->bdev, store->bdev, (u64)sector + i);
+		return -EINVAL;
+	}
+	return 0;
 }
 
-static int check_sealed(struct cow_store *store, u8 *piece, char **error)
+static int check_piece(struct cow_store *store, u8 *pieces, sector_t sector, char **error)
+{
+	struct block_device *home = store->origin->bdev;
+	sector_t from = cow_chunk_to_sector(store, store->seal_start) + sector;
+	u8 *content = pieces + PIECE_BYTES;
+	int r = cow_meta_io(home, REQ_OP_READ, sector, pieces, PIECE_BYTES);
+
+	if (r) {
+		cow_fail(error,
+			 "Origin %pg: its seal from sector %llu on cannot be read (error %d): cowsnap unseal --keep-store writes what is there anew",
+			 home, (u64)sector, r);
+		return r;
+	}
+	/* Only what may stand there instead of a seal is compared with the content. */
+	if (store->seal_state != COWSNAP_SEAL_SEALED)
+		r = cow_meta_io(store->bdev, REQ_OP_READ, from, content, PIECE_BYTES);
+	if (r)
+		cow_fail(error,
+			 "Store %pg: what the origin %pg begins with cannot be read (error %d)",
+			 store->bdev, home, r);
+	return r ?: check_sectors(store, pieces, content, sector, error);
+}
+
+static int check_sealed(struct cow_store *store, u8 *pieces, char **error)
 {
 	sector_t sector;
 	int r = 0;
 
 	for (sector = 0; sector < sealed_sectors(store) && !r; sector += PIECE_SECTORS)
-		r = check_piece(store, piece, sector, error);
+		r = check_piece(store, pieces, sector, error);
 	return r;
 }
 
@@ -243,7 +277,7 @@ int cow_seal_check(struct cow_store *store, char **error)
 
 	if (!head)
 		return -ENOMEM;
-	r = store->seal_state == COWSNAP_SEAL_SEALED ? check_sealed(store, head, error) :
+	r = has_content(store) ? check_sealed(store, head, error) :
 	    check_open(store, head, error);
 	kvfree(head);
 	return r;

@@ -36,7 +36,8 @@ int cow_seal_alone(struct cow_store *store, char **error);
 
 /*
  * Do origin and store belong together? -EINVAL with *@error set if the origin has the seal of
- * another store, or lacks the one that it should have. Nothing is written. May sleep.
+ * another store, or another one of this store's, or has neither the seal that it should have nor,
+ * while it is sealed or opened, its content. Nothing is written. May sleep.
  */
 int cow_seal_check(struct cow_store *store, char **error);
 
