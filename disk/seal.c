@@ -341,18 +341,25 @@ static int note_open(struct cow_store *store)
 static int end_interrupted(struct cow_store *store)
 {
 	const char *what = store->seal_state == COWSNAP_SEAL_SEALING ? "sealed" : "unsealed";
-	int r = store->writable ? 0 : -EROFS;
+	struct block_device *home = store->origin->bdev;
+	bool read_only = bdev_read_only(home);
+	int r;
 
-	if (!r)
-		r = open_home(store);
+	if (read_only || !store->writable) {
+		DMERR("origin %pg was being %s, and %s %pg is read-only: make it writable, and load its tables again",
+		      home, what, read_only ? "its device" : "store",
+		      read_only ? home : store->bdev);
+		return -EROFS;
+	}
+	r = open_home(store);
 	if (!r)
 		r = note_open(store);
 	if (r)
 		DMERR("origin %pg was being %s, store %pg cannot end this (%d): run cowsnap unseal",
-		      store->origin->bdev, what, store->bdev, r);
+		      home, what, store->bdev, r);
 	else
 		DMINFO("origin %pg was being %s with store %pg: it is not sealed now",
-		       store->origin->bdev, what, store->bdev);
+		       home, what, store->bdev);
 	return r;
 }
 
