@@ -135,23 +135,25 @@ static void target_dtr(struct dm_target *ti)
 
 /*
  * What a table without a store shows is home, which has no more than a seal where the origin
- * begins if that is sealed. Once for each table: when it is loaded, or when its origin is there.
+ * begins if that is sealed. Once for each table, unless home could not be read: and not while it is
+ * loaded, when home may be suspended.
  */
-static int check_bare(struct cow_target *ct, char **error)
+static int check_bare(struct cow_target *ct)
 {
+	char *error;
 	int r;
 
 	if (ct->store || ct->not_sealed || !bdev_nr_sectors(ct->origin_dev->bdev))
 		return 0;
-	r = cow_seal_bare(ct->origin_dev->bdev, error);
-	ct->not_sealed = !r;
+	r = cow_seal_bare(ct->origin_dev->bdev, &ct->not_sealed, &error);
+	if (r)
+		DMERR("%s", error);
 	return r;
 }
 
 static int resume_target(struct dm_target *ti)
 {
 	struct cow_target *ct = ti->private;
-	char *error;
 	int r;
 
 	/* See cow_check_length(). */
@@ -161,9 +163,7 @@ static int resume_target(struct dm_target *ti)
 		      (u64)ti->len);
 		return -EINVAL;
 	}
-	r = check_bare(ct, &error);
-	if (r)
-		DMERR("%s", error);
+	r = check_bare(ct);
 	if (!r && ct->store)
 		r = cow_store_activate(ct->store);
 	if (!r && ct->options.given)
@@ -236,8 +236,6 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 		r = cow_check_length(ti, ct);
 	if (!r && store)
 		r = cow_open_store(ti, ct, store);
-	if (!r && !store)
-		r = check_bare(ct, &ti->error);
 	if (r)
 		return r;
 	mutex_lock(&cow_registry_mutex);

@@ -166,7 +166,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	cow_options_init(&store->options);
 	store->options.copy_ahead = cow_ahead_default();
 	store->options.copy_around = cow_around_default(origin->bdev);
-	store->opened_before_origin = !bdev_nr_sectors(origin->bdev);
+	store->meets_late = !bdev_nr_sectors(origin->bdev);
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
 	else
@@ -303,8 +303,7 @@ static int open_persistent(struct cow_store *store, const struct cow_snap_args *
 
 	if (content == COW_CONTENT_NEW) {
 		store->origin_sectors = bdev_nr_sectors(store->origin->bdev);
-		return open_tables(store, pick_block_bytes(store), error) ?:
-		       cow_seal_check(store, error);
+		return open_tables(store, pick_block_bytes(store), error);
 	}
 	if (!features_allow(store, super, error))
 		return -EINVAL;
@@ -364,7 +363,7 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 		return ERR_PTR(-ENOMEM);
 	}
 	if (args->persistence == 'N')
-		r = check_transient(bdev, super, error) ?: cow_seal_check(store, error);
+		r = check_transient(bdev, super, error);
 	else
 		r = open_persistent(store, args, content, super, error) ?:
 		    cow_seal_alone(store, error);
@@ -434,7 +433,8 @@ static int store_checkpoint(struct cow_store *store)
 {
 	int r;
 
-	if (!cow_store_is_formatted(store))
+	/* One that has not met its origin was read, and no more. */
+	if (!cow_store_is_formatted(store) || store->meets_late)
 		return 0;
 	if (!store->writable)
 		return store->invalid_not_on_disk ? -EROFS : 0;
@@ -569,15 +569,12 @@ void cow_store_put(struct cow_store *store)
 		store_close(store);
 }
 
-int cow_store_meet_origin(struct cow_store *store)
+/* 0, or a negative errno after a line in the log. */
+static int check_late(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
 	char *error;
-	int r;
 
-	lockdep_assert_held(&o->admin_lock);
-	if (!store->opened_before_origin)
-		return 0;
 	if (!chunk_fits(o, store->bdev, store->persistence, store->chunk_sectors, &error)) {
 		DMERR("%s", error);
 		return -EINVAL;
@@ -591,18 +588,39 @@ int cow_store_meet_origin(struct cow_store *store)
 		      (u64)bdev_nr_sectors(o->bdev));
 		return -EINVAL;
 	}
+	return 0;
+}
+
+static int settle_late(struct cow_store *store)
+{
+	int r = cow_load_settle(store);
+
+	if (r)
+		DMERR("store %pg cannot be opened (%d): %s", store->bdev, r,
+		      r == -ENOMEM ? "resume its tables again" :
+		      "remove its tables and load them again");
+	else
+		store->meets_late = false;
+	return r;
+}
+
+/*
+ * Whether they belong together is not looked at while the table is loaded: then the origin's device
+ * may be suspended, and whoever reads it would wait with the registry in his hand.
+ */
+int cow_store_meet_origin(struct cow_store *store)
+{
+	char *error;
+	int r;
+
+	lockdep_assert_held(&store->origin->admin_lock);
+	r = store->meets_late ? check_late(store) : 0;
+	if (r)
+		return r;
 	r = cow_seal_check(store, &error);
 	if (r) {
 		DMERR("%s", error);
 		return r;
 	}
-	r = cow_load_settle(store);
-	if (r) {
-		DMERR("store %pg cannot be opened (%d): %s", store->bdev, r,
-		      r == -ENOMEM ? "resume its tables again" :
-		      "remove its tables and load them again");
-		return r;
-	}
-	store->opened_before_origin = false;
-	return 0;
+	return store->meets_late ? settle_late(store) : 0;
 }

@@ -28,8 +28,10 @@ void cow_store_use(struct cow_store *store);
 void cow_store_unuse(struct cow_store *store);
 
 /*
- * LVM opens stores before the device of the origin has its first table. Now it has:
- * take from it, and check, what could not be before. origin->admin_lock held.
+ * The store comes into force: do origin and store belong together? LVM opens stores before the
+ * device of the origin has its first table, and what a sealed one begins with is not looked at
+ * before this either: then what could not be checked, and settled, so far is now. 0, or a negative
+ * errno after a line in the log. origin->admin_lock held.
  */
 int cow_store_meet_origin(struct cow_store *store);
 

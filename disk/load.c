@@ -21,7 +21,7 @@
  * without the store (by another kernel, or a table without it), the third case gives errors
  * where the snapshot would be wrong otherwise, and so it does if home cannot be read. LVM
  * opens a store before its origin has a length; then all slots in doubt wait until it has
- * one (cow_load_settle()).
+ * one (cow_load_settle()). Those of a sealed origin wait until it is known to be the store's.
  *
  * Records of the log (disk/replay.c) come behind the tables. A slot of one counts where the table
  * has none; it is in doubt if its record is not known to have ended. Those that are believed are
@@ -870,7 +870,7 @@ static bool super_fits(struct cow_store *store, const struct cowsnap_super *supe
 	u64 origin = bdev_nr_sectors(store->origin->bdev);
 	u64 had = le64_to_cpu(super->origin_sectors);
 
-	if (had > origin && !store->opened_before_origin)
+	if (had > origin && !store->meets_late)
 		cow_fail(error,
 			 "Store %pg was made for an origin of %llu sectors, %pg has %llu: use the right one",
 			 store->bdev, had, store->origin->bdev, origin);
@@ -1004,11 +1004,8 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 	note_lost_records(l);
 	/* Until all is settled the superblock must not name later commits durable. */
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), l->durable);
-	if (store->opened_before_origin)
+	if (store->meets_late)
 		return 0;
-	r = cow_seal_check(store, error);
-	if (r)
-		return r;
 	r = cow_load_settle(store);
 	if (r)
 		cow_fail(error, "Store %pg cannot be opened (error %d): see the log",

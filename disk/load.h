@@ -8,8 +8,8 @@
 struct cow_store;
 
 /*
- * Read the store; store->meta exists. If the origin has a length, slots in doubt are settled
- * as well; else store->loader keeps them. Returns 0, or a negative errno with words in
+ * Read the store; store->meta exists. If the origin has a length, and is not sealed, slots in doubt
+ * are settled as well; else store->loader keeps them. Returns 0, or a negative errno with words in
  * *@error. May sleep.
  */
 int cow_load(struct cow_store *store, const struct cowsnap_super *super, char **error);

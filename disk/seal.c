@@ -52,6 +52,8 @@ void cow_seal_take_super(struct cow_store *store, const struct cowsnap_super *su
 		return;
 	store->seal_start = le64_to_cpu(super->seal_start);
 	store->seal_state = super->seal_state;
+	/* It does not settle what is in doubt by a home that may be another's. */
+	store->meets_late = true;
 }
 
 static bool has_content(const struct cow_store *store)
@@ -116,21 +118,25 @@ static const struct cowsnap_seal *find_seal(const u8 *piece, sector_t sector)
 
 /*
  * One of the first seals that are there, whoever's, in @head. NULL if there is none. With one read;
- * only if that fails piece by piece, of which those that cannot be read have none.
+ * only if that fails piece by piece, of which those that cannot be read have none; then *@all is
+ * false.
  */
-static const struct cowsnap_seal *look_for_seal(struct block_device *home, u8 *head)
+static const struct cowsnap_seal *look_for_seal(struct block_device *home, u8 *head, bool *all)
 {
 	sector_t end = min_t(sector_t, COWSNAP_SEAL_SECTORS,
 			     round_down(bdev_nr_sectors(home), PIECE_SECTORS));
-	bool all = !cow_meta_io(home, REQ_OP_READ, 0, head, end << SECTOR_SHIFT);
+	bool whole = !cow_meta_io(home, REQ_OP_READ, 0, head, end << SECTOR_SHIFT);
 	const struct cowsnap_seal *seal = NULL;
 	sector_t sector;
 
+	*all = true;
 	for (sector = 0; sector < end && !seal; sector += PIECE_SECTORS) {
 		u8 *piece = head + (sector << SECTOR_SHIFT);
 
-		if (all || !cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES))
+		if (whole || !cow_meta_io(home, REQ_OP_READ, sector, piece, PIECE_BYTES))
 			seal = find_seal(piece, sector);
+		else
+			*all = false;
 	}
 	return seal;
 }
@@ -144,18 +150,21 @@ static u8 *alloc_head(char **error)
 	return head;
 }
 
-int cow_seal_bare(struct block_device *home, char **error)
+int cow_seal_bare(struct block_device *home, bool *sure, char **error)
 {
 	const struct cowsnap_seal *seal;
 	u8 *head = alloc_head(error);
 
 	if (!head)
 		return -ENOMEM;
-	seal = look_for_seal(home, head);
+	seal = look_for_seal(home, head, sure);
 	if (seal)
 		cow_fail(error,
 			 "Origin %pg is sealed by store %pU: name that with the feature store, or run cowsnap unseal",
 			 home, seal->uuid);
+	else if (!*sure)
+		DMWARN("origin %pg cannot be read where it begins: taken for one that is not sealed",
+		       home);
 	kvfree(head);
 	return seal ? -EINVAL : 0;
 }
@@ -189,7 +198,8 @@ static void refuse_seal(struct cow_store *store, const struct cowsnap_seal *seal
 /* The store is not sealed: has it met the origin of another one? */
 static int check_open(struct cow_store *store, u8 *head, char **error)
 {
-	const struct cowsnap_seal *seal = look_for_seal(store->origin->bdev, head);
+	bool all;
+	const struct cowsnap_seal *seal = look_for_seal(store->origin->bdev, head, &all);
 
 	if (seal)
 		refuse_seal(store, seal, error);

@@ -24,9 +24,10 @@ struct block_device *cow_seal_home(const struct cow_store *store, sector_t *sect
 
 /*
  * May this origin be shown by a table that names no store? -EINVAL with *@error set if it is
- * sealed. One that cannot be read may be. Reads from the device; may sleep.
+ * sealed. One that cannot be read may be, after a line in the log: else a disk with a bad sector
+ * could not be used; then *@sure stays false. Reads from the device; may sleep.
  */
-int cow_seal_bare(struct block_device *home, char **error);
+int cow_seal_bare(struct block_device *home, bool *sure, char **error);
 
 /*
  * The content of a sealed origin is in one store: -EINVAL with *@error set if one that is open has

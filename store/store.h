@@ -66,7 +66,7 @@ struct cow_store {
 	struct block_device *bdev;
 	char persistence;		/* 'N' or 'P' */
 	bool writable;
-	bool opened_before_origin;	/* opened before its origin had a length; admin_lock */
+	bool meets_late;		/* see cow_store_meet_origin(); admin_lock */
 	struct list_head snaps;		/* store/snapshots.c; admin_lock and state_lock */
 	struct xarray ids;		/* id -> struct cow_snap; as @snaps */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */
