@@ -143,7 +143,15 @@ static int check_bare(struct cow_target *ct)
 	char *error;
 	int r;
 
-	if (ct->store || ct->not_sealed || !bdev_nr_sectors(ct->origin_dev->bdev))
+	if (ct->store)
+		return 0;
+	/* Since then its store has come into force. */
+	if (READ_ONCE(ct->origin->sealed_end)) {
+		DMERR("origin %pg is sealed by store %pg, which is in use: name that with the feature store",
+		      ct->origin->bdev, ct->origin->sealed_bdev);
+		return -EINVAL;
+	}
+	if (ct->not_sealed || !bdev_nr_sectors(ct->origin_dev->bdev))
 		return 0;
 	r = cow_seal_bare(ct->origin_dev->bdev, &ct->not_sealed, &error);
 	if (r)

@@ -32,6 +32,7 @@
 #include "disk/super.h"
 #include "origin/origin.h"
 #include "origin/registry.h"
+#include "origin/tables.h"
 #include "store/error.h"
 #include "store/space.h"
 #include "store/store.h"
@@ -380,6 +381,12 @@ static int tell_origin(struct cow_store *store)
 	if (READ_ONCE(o->sealed_end)) {
 		DMERR("origin %pg is sealed by store %pg already, not by %pg: remove the tables of one",
 		      o->bdev, o->sealed_bdev, store->bdev);
+		return -EBUSY;
+	}
+	/* Where home could not be read when that came into force. */
+	if (cow_origin_is_bare(o)) {
+		DMERR("origin %pg is sealed, and a table shows it without its store %pg: remove that table first",
+		      o->bdev, store->bdev);
 		return -EBUSY;
 	}
 	o->sealed_bdev = store->bdev;

@@ -16,6 +16,7 @@ static DEFINE_MUTEX(table_mutex);
 
 void cow_table_add(struct cow_table *table, struct cow_origin *o, struct cow_store *store)
 {
+	table->bare = table->shows_origin && !store;
 	mutex_lock(&table_mutex);
 	if (store)
 		list_add_tail(&table->store_node, &store->tables);
@@ -52,6 +53,18 @@ sector_t cow_origin_length(struct cow_origin *o)
 	}
 	mutex_unlock(&table_mutex);
 	return origin ?: snaps ?: bdev_nr_sectors(o->bdev);
+}
+
+bool cow_origin_is_bare(struct cow_origin *o)
+{
+	const struct cow_table *table;
+	bool bare = false;
+
+	mutex_lock(&table_mutex);
+	list_for_each_entry(table, &o->tables, origin_node)
+		bare |= table->bare;
+	mutex_unlock(&table_mutex);
+	return bare;
 }
 
 bool cow_snap_is_shown(const struct cow_snap *snap)

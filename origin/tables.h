@@ -17,6 +17,7 @@ struct cow_table {
 	struct dm_target *ti;
 	const struct cow_snap *snap;	/* NULL: none */
 	bool shows_origin;		/* cowsnap-origin, cowsnap-merge */
+	bool bare;			/* it shows the origin and names no store */
 	bool shows_snap;		/* a snapshot that may be read and written; READ_ONCE */
 	bool in_force;			/* was resumed, may be suspended */
 	bool suspending;		/* counted in origin->nr_suspending; state_lock */
@@ -35,6 +36,9 @@ void cow_table_del(struct cow_table *table);
 
 /* The table is in force from now on. May sleep. */
 void cow_table_resumed(struct cow_table *table);
+
+/* Is there a table of the origin's that names no store? May sleep. */
+bool cow_origin_is_bare(struct cow_origin *origin);
 
 /* Does a device show @snap? May sleep. */
 bool cow_snap_is_shown(const struct cow_snap *snap);
