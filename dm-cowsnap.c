@@ -147,8 +147,8 @@ static int check_bare(struct cow_target *ct)
 		return 0;
 	/* Since then its store has come into force. */
 	if (READ_ONCE(ct->origin->sealed_end)) {
-		DMERR("origin %pg is sealed by store %pg, which is in use: name that with the feature store",
-		      ct->origin->bdev, ct->origin->sealed_bdev);
+		DMERR("origin %pg is sealed by a store that is in use: name that with the feature store",
+		      ct->origin->bdev);
 		return -EINVAL;
 	}
 	if (ct->not_sealed || !bdev_nr_sectors(ct->origin_dev->bdev))

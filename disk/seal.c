@@ -379,8 +379,8 @@ static int tell_origin(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 
 	if (READ_ONCE(o->sealed_end)) {
-		DMERR("origin %pg is sealed by store %pg already, not by %pg: remove the tables of one",
-		      o->bdev, o->sealed_bdev, store->bdev);
+		DMERR("origin %pg is sealed by a store that is in use, not by %pg: remove the tables of one",
+		      o->bdev, store->bdev);
 		return -EBUSY;
 	}
 	/* Where home could not be read when that came into force. */
