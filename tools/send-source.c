@@ -95,8 +95,31 @@ static size_t chunk_bytes(const struct source *src)
 	return (size_t)src->s->geo.chunk_sectors * SECTOR;
 }
 
-static int read_home(struct source *src, u64 offset, void *data, size_t len)
+/* What a sealed origin begins with is in the store: at home there are seals. */
+static int read_sealed(struct source *src, u64 offset, void *data, size_t len)
 {
+	const struct store *s = src->s;
+	u64 at = chunk_sector(s, le64toh(s->super.seal_start)) * SECTOR + offset;
+
+	return io_read(s->io, at, data, len) ?
+	       fail(src, "byte %" PRIu64 " of the origin, which is sealed, cannot be read from the "
+		    "store", offset) : 0;
+}
+
+static int read_home(struct source *src, u64 offset, void *to, size_t len)
+{
+	char *data = to;
+	u64 sealed = cowsnap_is_sealed(&src->s->super) ?
+		     (u64)cowsnap_seal_sectors(&src->s->geo) * SECTOR : 0;
+	size_t n = offset >= sealed ? 0 : sealed - offset < len ? sealed - offset : len;
+
+	if (n && read_sealed(src, offset, data, n))
+		return -1;
+	offset += n;
+	data += n;
+	len -= n;
+	if (!len)
+		return 0;
 	if (!src->has_origin)
 		return fail(src, "most of a snapshot is in its origin; name that with --origin");
 	if (!io_read(&src->origin.io, offset, data, len))

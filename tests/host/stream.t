@@ -155,6 +155,16 @@ is "$(cowsnap dump "$work/s" | tool fresh "$epoch" 8192 "$work/extents")" 0 \
 
 # ---- words of diff -----------------------------------------------------------------
 
+# What a sealed origin begins with is in the store.
+ok "a store without holes is made, for a seal" make_store --plain --seed 5 --origin 8192 --chunk 16 \
+	--snapshots 3 --exceptions 40 --bytes 8388608
+ok "its origin is sealed" cowsnap seal "$work/o" "$work/s"
+for id in $ids; do
+	ok "snapshot $id of a sealed origin is sent as it was" \
+		cmp <(send "$id" | { receive "$work/r" && cat "$work/r"; }) "$work/image.$id"
+	rm -f "$work/r"
+done
+
 ok "a plain store is made" make_store --plain --origin 8192 --chunk 16 --snapshots 5 \
 	--exceptions 150 --bytes 8388608
 ok "diff prints a summary" cowsnap diff "$work/s" 1
