@@ -59,6 +59,17 @@ static int look_at_snapshots(const struct removal *m)
 			      ", --keep keeps them");
 }
 
+/* Would the device be of no use without its store? */
+static bool is_sealed(const struct removal *m)
+{
+	const struct cowsnap_item *store;
+	bool sealed = false;
+
+	for (store = cowsnap_inside(m->origin); store; store = cowsnap_next(store))
+		sealed |= is_persistent(store) && room_is_sealed(cowsnap_get(store, "device"));
+	return sealed;
+}
+
 static int look_at_use(const struct removal *m)
 {
 	const char *number = cowsnap_get(m->origin, "number"), *below;
@@ -67,8 +78,12 @@ static int look_at_use(const struct removal *m)
 	snprintf(home, sizeof(home), "/dev/mapper/%s-home", m->name);
 	below = cowsnap_get(m->origin, "below_path");
 	/* A volume that was taken over may stay in use: it gets its table back. */
-	if (!strcmp(below, home))
+	if (!strcmp(below, home) && !is_sealed(m))
 		return 0;
+	if (!strcmp(below, home) && use_of(cowsnap_get(m->origin, "device"), number, where,
+					   sizeof(where)))
+		return cannot_because(m->name, "%s, and it would begin with seals then, since its "
+				      "origin is sealed: end that first", where);
 	if (sys_mounted(number, where, sizeof(where)))
 		return cannot_because(m->name, "mounted on %s: umount %s first", where, where);
 	if (stays_open(m->c, m->name))

@@ -99,18 +99,30 @@ int room_look(struct room *r, const char *path)
 	return status;
 }
 
+static bool has_sealed(struct device *dev)
+{
+	struct store s;
+	bool has = store_open(&s, &dev->io) == STORE_OK && cowsnap_is_sealed(&s.super);
+
+	store_close(&s);
+	device_close(dev);
+	return has;
+}
+
+bool room_is_sealed(const char *path)
+{
+	struct device dev;
+
+	return !device_open_shared(&dev, path) && has_sealed(&dev);
+}
+
 int room_keeps_origin(const char *path)
 {
 	struct device dev;
-	struct store s;
-	bool keeps;
 
 	if (device_open_shared(&dev, path))
 		return cannot(path, dev.error);
-	keeps = store_open(&s, &dev.io) == STORE_OK && cowsnap_is_sealed(&s.super);
-	store_close(&s);
-	device_close(&dev);
-	return keeps ? cannot(path, "it has the first sectors of a sealed origin; cowsnap unseal "
+	return has_sealed(&dev) ? cannot(path, "it has the first sectors of a sealed origin; cowsnap unseal "
 				    "brings them back, cowsnap remove --keep leaves them here") : 0;
 }
 

@@ -25,6 +25,8 @@ struct room {
 
 /* 0, or EXIT_CANNOT after a sentence. The device must not be in use. */
 int room_look(struct room *r, const char *path);
+/* Is there a store with a sealed origin? No, if it cannot be read. The device may be in use. */
+bool room_is_sealed(const char *path);
 /*
  * A store whose origin is sealed has what that begins with: it is not to be overwritten. 0, or
  * EXIT_CANNOT after a sentence. The device may be in use.
