@@ -127,14 +127,6 @@ int command_seal(const struct words *w)
 
 /* ---- unseal ---- */
 
-static int refuse_foreign(const struct pair *p)
-{
-	return cannot_because(p->origin_path, "it was written without its store %s, so that its "
-			      "snapshots cannot be believed: --keep-home takes what is there, "
-			      "--keep-store what the store has of its first sectors",
-			      p->store_path);
-}
-
 /* With another store's seal, or another generation's, these two do not belong together. */
 static int refuse_other(struct pair *p, enum seal_keep keep)
 {
@@ -156,7 +148,8 @@ static int refuse_other(struct pair *p, enum seal_keep keep)
 
 static int look_before_opening(struct pair *p, enum seal_keep keep)
 {
-	long missing = 0;
+	struct seal_look l;
+	const char *why;
 
 	if (super_is_odd(&p->s))
 		return cannot(p->store_path, "it is damaged; cowsnap check says how");
@@ -167,13 +160,11 @@ static int look_before_opening(struct pair *p, enum seal_keep keep)
 				      p->store_path);
 	if (refuse_other(p, keep))
 		return EXIT_CANNOT;
-	if (p->s.super.seal_state == COWSNAP_SEAL_SEALED)
-		missing = seal_missing(&p->s, &p->origin.io);
-	if (missing < 0)
-		return cannot(p->origin_path, "it cannot be read");
-	if (missing && keep == SEAL_KEEP_NONE)
-		return refuse_foreign(p);
-	return 0;
+	if (seal_look(&p->s, &p->origin.io, &l))
+		return cannot(p->store_path, "what it has of the origin cannot be read");
+	why = seal_hinders_opening(&p->s, &l, keep);
+	return why ? cannot_because(p->origin_path, "not opened with %s: %s", p->store_path, why) :
+	       0;
 }
 
 static int unseal(struct pair *p, enum seal_keep keep)

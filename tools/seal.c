@@ -33,33 +33,50 @@ static bool is_ours(const struct store *s, const u8 *data, u64 sector)
 
 /* ---- looking ---- */
 
+/* What cannot be read may be damaged alone: the next sector may have a seal. */
 int seal_find(struct io *home, struct cowsnap_seal *seal)
 {
+	int r = 0;
 	u64 sector;
 
 	for (sector = 0; sector < COWSNAP_SEAL_SECTORS && (sector + 1) * SECTOR <= home->bytes;
 	     sector++) {
 		if (io_read(home, sector * SECTOR, seal, sizeof(*seal)))
-			return -1;
-		if (cowsnap_is_seal(seal, sector))
+			r = -1;
+		else if (cowsnap_is_seal(seal, sector))
 			return 1;
 	}
-	return 0;
+	return r;
 }
 
-long seal_missing(const struct store *s, struct io *home)
+static void look_at_sector(const struct store *s, struct io *home, u64 at, const u8 *content,
+			   struct seal_look *l)
 {
-	u8 piece[PIECE];
-	long missing = 0;
+	u8 data[SECTOR];
+
+	if (io_read(home, at, data, SECTOR))
+		l->unreadable++;
+	else if (is_ours(s, data, at / SECTOR) || (content && !memcmp(data, content, SECTOR)))
+		return;
+	else if (cowsnap_is_seal(data, at / SECTOR))
+		l->other++;
+	l->missing++;
+}
+
+int seal_look(const struct store *s, struct io *home, struct seal_look *l)
+{
+	bool under_way = s->super.seal_state != COWSNAP_SEAL_SEALED;
+	u8 content[PIECE];
 	u64 at, i;
 
+	memset(l, 0, sizeof(*l));
 	for (at = 0; at < sealed_bytes(s); at += PIECE) {
-		if (io_read(home, at, piece, PIECE))
+		if (under_way && io_read(s->io, content_at(s) + at, content, PIECE))
 			return -1;
 		for (i = 0; i < PIECE; i += SECTOR)
-			missing += !is_ours(s, piece + i, (at + i) / SECTOR);
+			look_at_sector(s, home, at + i, under_way ? content + i : NULL, l);
 	}
-	return missing;
+	return 0;
 }
 
 /* ---- room for the content ---- */
@@ -272,35 +289,54 @@ int seal_on(struct store *s, struct io *home, u32 generation, const char **why)
 
 /* ---- opening ---- */
 
-/* Snapshots cannot be believed, nor trackers: what was written at home went past them. */
-static int give_up_snapshots(struct store *s, unsigned int *nr)
+/* The one to which the origin is being rolled back, or NULL. */
+static const struct record *merging_record(const struct store *s)
 {
 	size_t i;
 
+	for (i = 0; i < s->nr_records; i++)
+		if (le32toh(s->super.merge_id) == s->record[i].id && record_live(&s->record[i]))
+			return &s->record[i];
+	return NULL;
+}
+
+/*
+ * Snapshots cannot be believed, nor trackers: what was written at home went past them. A rollback
+ * goes on: what home shows without it is half of the one and half of the other.
+ */
+static int give_up_snapshots(struct store *s, unsigned int *nr)
+{
+	const struct record *merging = merging_record(s);
+	size_t i;
+
 	for (i = 0; i < s->nr_records; i++) {
-		if (!record_live(&s->record[i]) && !record_is_tracker(&s->record[i]))
+		const struct record *r = &s->record[i];
+
+		if ((!record_live(r) && !record_is_tracker(r)) || r == merging)
 			continue;
 		s->record[i].state = COWSNAP_RECORD_INVALID;
 		++*nr;
 	}
-	s->super.merge_id = htole32(COWSNAP_NO_MERGE);
-	s->super.merge_chunk = 0;
 	for (i = 0; i < s->nr_records_chunks; i++)
 		memset(s->records[i].marks, BLOCK_DIRTY, s->geo.chunk_blocks);
 	return store_write_records(s) || store_write_supers(s) ? -1 : 0;
 }
 
-/* Where there is a seal the content comes back; else home has it already, or what came after it. */
-static int open_piece(const struct store *s, struct io *home, u64 at)
+/*
+ * The content comes back: where there is a seal, and else home has it already, or what came after
+ * it; or, if what the store has counts, everywhere, and nothing is read at home.
+ */
+static int open_piece(const struct store *s, struct io *home, u64 at, bool all)
 {
 	u8 piece[PIECE], content[PIECE];
-	bool any = false;
+	bool any = all;
 	u64 i;
 
-	if (io_read(home, at, piece, PIECE) || io_read(s->io, content_at(s) + at, content, PIECE))
+	if (io_read(s->io, content_at(s) + at, content, PIECE) ||
+	    (!all && io_read(home, at, piece, PIECE)))
 		return -1;
 	for (i = 0; i < PIECE; i += SECTOR) {
-		if (!is_ours(s, piece + i, (at + i) / SECTOR))
+		if (!all && !is_ours(s, piece + i, (at + i) / SECTOR))
 			continue;
 		memcpy(piece + i, content + i, SECTOR);
 		any = true;
@@ -309,69 +345,92 @@ static int open_piece(const struct store *s, struct io *home, u64 at)
 }
 
 /* From the end, so that no seal is left behind those that are looked for. */
-static int open_home(const struct store *s, struct io *home)
+static int open_home(const struct store *s, struct io *home, bool all)
 {
 	u64 at;
 
 	for (at = sealed_bytes(s); at; at -= PIECE)
-		if ((at == LOOKED_AT && io_sync(home)) || open_piece(s, home, at - PIECE))
+		if ((at == LOOKED_AT && io_sync(home)) || open_piece(s, home, at - PIECE, all))
 			return -1;
 	return io_sync(home);
 }
 
-/* Somebody wrote the origin. From here on it is as if that had been right. */
-static int settle_foreign(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,
-			  const char **why)
+const char *seal_hinders_opening(const struct store *s, const struct seal_look *l,
+				 enum seal_keep keep)
 {
+	if (!l->missing || keep == SEAL_KEEP_STORE)
+		return NULL;
+	if (l->other)
+		return "it has seals of another store, or of another time; use the store that "
+		       "belongs to it, or --keep-store, which overwrites them";
+	if (l->unreadable)
+		return "sectors that had a seal cannot be read; --keep-store writes them anew";
 	if (keep == SEAL_KEEP_NONE)
-		return fail(why, "the origin was written without its store");
-	if (give_up_snapshots(s, nr))
-		return fail(why, "the store cannot be written");
-	/* Whole again, so that it does not matter where this stops. */
-	if (keep == SEAL_KEEP_STORE && write_seals(s, home))
-		return fail(why, "the origin cannot be written");
-	return 0;
+		return "it was written without its store, so that its snapshots cannot be "
+		       "believed, or is another device: --keep-home takes what is there, "
+		       "--keep-store what the store has of its first sectors";
+	if (merging_record(s))
+		return "a rollback is under way, so that what is there is half of the one and half "
+		       "of the other; --keep-store lets it go on";
+	return NULL;
 }
 
 int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,
 	     const char **why)
 {
-	long missing = 0;
+	struct cowsnap_seal seal;
+	struct seal_look l;
 
 	*nr = 0;
-	if (s->super.seal_state == COWSNAP_SEAL_SEALED)
-		missing = seal_missing(s, home);
-	if (missing < 0)
-		return fail(why, "the origin cannot be read");
-	if (missing && settle_foreign(s, home, keep, nr, why))
+	if (seal_look(s, home, &l))
+		return fail(why, "what the store has of it cannot be read");
+	*why = seal_hinders_opening(s, &l, keep);
+	if (*why)
 		return -1;
+	/* Somebody wrote the origin. From here on it is as if that had been right. */
+	if (l.missing && give_up_snapshots(s, nr))
+		return fail(why, "the store cannot be written");
 	if (s->super.seal_state == COWSNAP_SEAL_SEALED && write_state(s, COWSNAP_SEAL_OPENING))
 		return fail(why, "the store cannot be written");
-	if (open_home(s, home))
+	if (open_home(s, home, keep == SEAL_KEEP_STORE))
 		return fail(why, "the origin cannot be written, or the store not read; try again");
+	/* Whatever it is, while it is there the store must not forget the content. */
+	if (seal_find(home, &seal))
+		return fail(why, "it still has a seal, or cannot be read; --keep-store overwrites it");
 	if (write_state(s, COWSNAP_SEAL_OPEN))
 		return fail(why, "the store cannot be written; try again");
 	return 0;
 }
 
-/* The first seal says how far they go. */
+/* What cannot be read is taken for a seal. */
+static bool is_to_go(struct io *home, const struct cowsnap_seal *first, u64 at)
+{
+	struct cowsnap_seal seal;
+
+	return io_read(home, at, &seal, sizeof(seal)) ||
+	       cowsnap_is_seal_of(&seal, at / SECTOR, first->uuid, le32toh(first->generation));
+}
+
+/*
+ * The first seal says how far they go. From the end, as above: wherever this stops, who looks for a
+ * seal finds one.
+ */
 long seal_take_away(struct io *home)
 {
-	struct cowsnap_seal first, seal;
-	u64 sector, end;
+	static const u8 zeroes[SECTOR];
+	struct cowsnap_seal first;
 	long nr = 0;
+	u64 at;
 
 	if (seal_find(home, &first) <= 0)
 		return -1;
-	end = le32toh(first.sectors);
-	for (sector = 0; sector < end && (sector + 1) * SECTOR <= home->bytes; sector++) {
-		static const u8 zeroes[SECTOR];
-
-		if (io_read(home, sector * SECTOR, &seal, sizeof(seal)))
+	at = (u64)le32toh(first.sectors) * SECTOR;
+	for (at = at < home->bytes ? at : home->bytes / SECTOR * SECTOR; at; at -= SECTOR) {
+		if (at == LOOKED_AT && io_sync(home))
 			return -1;
-		if (!cowsnap_is_seal_of(&seal, sector, first.uuid, le32toh(first.generation)))
+		if (!is_to_go(home, &first, at - SECTOR))
 			continue;
-		if (io_write(home, sector * SECTOR, zeroes, sizeof(zeroes)))
+		if (io_write(home, at - SECTOR, zeroes, sizeof(zeroes)))
 			return -1;
 		nr++;
 	}
