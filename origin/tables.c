@@ -55,18 +55,6 @@ sector_t cow_origin_length(struct cow_origin *o)
 	return origin ?: snaps ?: bdev_nr_sectors(o->bdev);
 }
 
-bool cow_origin_is_bare(struct cow_origin *o)
-{
-	const struct cow_table *table;
-	bool bare = false;
-
-	mutex_lock(&table_mutex);
-	list_for_each_entry(table, &o->tables, origin_node)
-		bare |= table->bare;
-	mutex_unlock(&table_mutex);
-	return bare;
-}
-
 bool cow_snap_is_shown(const struct cow_snap *snap)
 {
 	const struct cow_table *table;
@@ -77,6 +65,18 @@ bool cow_snap_is_shown(const struct cow_snap *snap)
 		shown |= table->snap == snap && READ_ONCE(table->shows_snap);
 	mutex_unlock(&table_mutex);
 	return shown;
+}
+
+bool cow_origin_is_bare(struct cow_origin *o)
+{
+	const struct cow_table *table;
+	bool bare = false;
+
+	mutex_lock(&table_mutex);
+	list_for_each_entry(table, &o->tables, origin_node)
+		bare |= table->bare;
+	mutex_unlock(&table_mutex);
+	return bare;
 }
 
 void cow_store_event_work(struct work_struct *work)

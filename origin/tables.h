@@ -37,11 +37,11 @@ void cow_table_del(struct cow_table *table);
 /* The table is in force from now on. May sleep. */
 void cow_table_resumed(struct cow_table *table);
 
-/* Is there a table of the origin's that names no store? May sleep. */
-bool cow_origin_is_bare(struct cow_origin *origin);
-
 /* Does a device show @snap? May sleep. */
 bool cow_snap_is_shown(const struct cow_snap *snap);
+
+/* Is there a table of the origin's that names no store? May sleep. */
+bool cow_origin_is_bare(struct cow_origin *origin);
 
 /* Wake dmsetup wait on every table of every snapshot in the store. A work item. */
 void cow_store_event_work(struct work_struct *work);

@@ -287,6 +287,157 @@ interrupted()
 	done
 }
 
+# A copy of the store says the same of itself as the store.
+beside()
+{
+	begin 8
+	seal
+	dd if="$store" of="$copy" bs=1M conv=fsync status=none
+	blockdev --flushbufs "$copy"
+	open_origin
+	refused 'sealed by store .* not by its copy' "beside its store a copy of that is refused" \
+		snap_up s2 "$home" "$copy" P 8
+	put_letter /dev/mapper/o Q 0 4096
+	letters Q 4096 | dd of="$TEST_TMP/now" bs=4096 conv=notrunc status=none
+	ok "and the origin is still in its store" same /dev/mapper/o "$TEST_TMP/now"
+	dmremove o
+	ok "so it is when it is opened again" open_origin
+	ok "with all that was written" same /dev/mapper/o "$TEST_TMP/now"
+	dmremove o
+	unseal
+}
+
+# cut_short: unsealing has just begun.
+cut_short()
+{
+	begin 8
+	seal
+	cp "$(loop_file "$base")" "$TEST_TMP/base"
+	unseal
+	seal
+	swap_table home "$(partly_table "$base" 0 200 flakey "$base" 0 0 1000 1 error_writes)"
+	not_ok "unsealing is cut short" unseal
+	swap_table home "$(linear_table "$base")"
+}
+
+# What an interrupted seal has at home is its own seal, or the content.
+not_its_own()
+{
+	cut_short
+	dd if="$TEST_TMP/base" of="$base" bs=1M conv=fsync status=none
+	blockdev --flushbufs "$base" "$home"
+	refused 'has seal [0-9]+.*old copy' "while it is unsealed, an origin with an older seal is refused" \
+		open_origin
+	ok "with an older seal: the store has not forgotten it" has_state 3
+	refuses unseal 'old copy' "with an older seal: unseal refuses it"
+	ok "with an older seal: it has not forgotten it then either" has_state 3
+	ok "with an older seal: what the store has can be kept" gives_up --keep-store
+	ok "with an older seal: then all is at home" home_is_whole
+
+	cut_short
+	dd if=/dev/zero of="$base" bs=4096 count=34 conv=fsync status=none
+	blockdev --flushbufs "$base" "$home"
+	refused 'without its store .* or is another' "while it is unsealed, another device is refused" \
+		open_origin
+	ok "with another device: the store has not forgotten it" has_state 3
+	refuses unseal 'another device' "with another device: unseal refuses it"
+	ok "with another device: what the store has can be kept" gives_up --keep-store
+	ok "with another device: then all is at home" home_is_whole
+
+	cut_short
+	blockdev --flushbufs "$home"
+	blockdev --setro "$home"
+	refused 'unsealed, and .* is read-only: make it writable' "an origin that is read-only is not opened" \
+		snap_up s "$home" "$cow" P 8
+	blockdev --setrw "$home"
+	ok "as soon as it can be written it is" snap_up s "$home" "$cow" P 8
+	dmremove s
+	ok "then all of it is at home" home_is_whole
+}
+
+# unreadable FROM: home, from a sector on.
+unreadable()
+{
+	swap_table home "$(partly_table "$base" "$1" 200 error)"
+	blockdev --flushbufs "$home"
+}
+
+readable()
+{
+	swap_table home "$(linear_table "$base")"
+	blockdev --flushbufs "$home"
+}
+
+cannot_be_read()
+{
+	begin 8
+	seal
+	unreadable 128
+	refused 'seal from sector 128 on cannot be read.*keep-store' "a seal that cannot be read is said to be one" \
+		open_origin
+	refuses unseal 'cannot be read; --keep-store' "and so does unseal say"
+	# It may be a disk that is broken, and was never sealed.
+	unreadable 0
+	ok "an origin that cannot be read where it begins is used as it is" origin_up o "$home"
+	readable
+	refused 'shows it without its store' "but not beside its store" snap_up s "$home" "$cow" P 8
+	dmsetup suspend o
+	refused 'sealed by store .*: name that' "and not when it can be read and is resumed" \
+		dmsetup resume o
+	dmremove o
+	ok "without that it is opened" open_origin
+	ok "and has what it had" same /dev/mapper/o "$TEST_TMP/now"
+	dmremove o
+	unseal
+}
+
+# loads TABLE: it is loaded, without waiting for anything.
+loads()
+{
+	dmsetup create o --notable
+	dmsetup load o --table "$1" &
+	wait_for 10 has_ended $!
+}
+
+suspended()
+{
+	begin 8
+	seal
+	dmsetup suspend home
+	ok "while its device is suspended a table of an origin is loaded" loads "$(origin_table "$home" store "$cow")"
+	dmsetup resume home
+	ok "and resumed afterwards" dmsetup resume o
+	ok "with what it had" same /dev/mapper/o "$TEST_TMP/now"
+	dmremove o
+	dmsetup suspend home
+	ok "so is one without its store" loads "$(origin_table "$home")"
+	dmsetup resume home
+	refused 'sealed by store .*: name that' "but it is not resumed" dmsetup resume o
+	dmremove o
+	unseal
+}
+
+keeps()
+{
+	"$tool" remove --keep home
+}
+
+# The origin is where its device was.
+in_place()
+{
+	begin 8
+	seal
+	ok "an origin takes its device's place" "$tool" create --existing "$home" "$cow"
+	ok "there it is what it was" same "$home" "$TEST_TMP/now"
+	exec 7<"$home"
+	refuses keeps 'sealed' "while that is in use it does not get its seals back"
+	ok "and is what it was" same "$home" "$TEST_TMP/now"
+	exec 7<&-
+	ok "when nobody uses it any more it does" keeps
+	unseal
+	ok "and is unsealed there" home_is_whole
+}
+
 without_store()
 {
 	begin 8
@@ -303,6 +454,7 @@ without_store()
 base=$(mkloop 16M)
 store=$(mkloop 24M)
 other=$(mkloop 16M)
+copy=$(mkloop 24M)
 dmcreate home "$(linear_table "$base")"
 dmcreate cow "$(linear_table "$store")"
 
@@ -318,6 +470,11 @@ fi
 foreign
 old_copy
 interrupted
+beside
+not_its_own
+cannot_be_read
+suspended
+in_place
 without_store
 all_down
 dmremove home
