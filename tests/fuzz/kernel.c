@@ -662,7 +662,9 @@ const char *kernel_settle_seal(const u8 *data, size_t bytes, u8 *home, unsigned 
 		return kernel_takes_bare(home, *len) ? NULL : "the seal of another store";
 	*content = data + (le64toh(l.super.seal_start) << l.geo.chunk_shift) * SECTOR;
 	for (sector = 0; sector < *len / SECTOR; sector++)
-		if (l.super.seal_state == COWSNAP_SEAL_SEALED && !is_own_seal(&l, home, sector))
+		if (!is_own_seal(&l, home, sector) &&
+		    (l.super.seal_state == COWSNAP_SEAL_SEALED ||
+		     memcmp(home + sector * SECTOR, *content + sector * SECTOR, SECTOR)))
 			return "written without its store";
 	if (l.super.seal_state == COWSNAP_SEAL_SEALED)
 		return NULL;

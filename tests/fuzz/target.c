@@ -496,6 +496,7 @@ struct sealed {
 	struct memory store, home;
 	struct store s;
 	uint8_t *content;	/* what the origin begins with */
+	uint8_t *older;		/* home, with an earlier seal */
 	size_t len;
 	struct rng r;
 };
@@ -517,6 +518,8 @@ static void sealed_limit(struct sealed *t)
 
 	t->store.limit = rng_below(&t->r, 4) ? rng_below(&t->r, 3 * pieces + 12) : ~0UL - 1;
 	t->home.limit = t->store.limit;
+	t->store.writes = 0;
+	t->home.writes = 0;
 }
 
 /* As the kernel, or the command, opens what a power cut left. */
@@ -575,6 +578,50 @@ static void sealed_write(struct sealed *t)
 	memcpy(t->store.data + start * SECTOR, t->content, t->len);
 }
 
+/*
+ * Home is as it was before the last seal, or another device: whatever the store says, it does not
+ * forget the content, and nothing is written.
+ */
+static enum seal_keep sealed_wrong_home(struct sealed *t)
+{
+	u8 *before = malloc(t->len);
+	const uint8_t *at;
+	const char *why;
+	unsigned int nr;
+	size_t len, i;
+
+	if (!before)
+		broken("there is memory");
+	if (rng_below(&t->r, 2))
+		memcpy(t->home.data, t->older, t->len);
+	else
+		for (i = 0; i < t->len; i++)
+			t->home.data[i] = rng_next(&t->r);
+	memcpy(before, t->home.data, t->len);
+	if (!kernel_settle_seal(t->store.data, t->store.io.bytes, t->home.data, ~0UL, &at, &len))
+		broken("the kernel does not open another origin");
+	if (!seal_off(&t->s, &t->home.io, SEAL_KEEP_NONE, &nr, &why))
+		broken("nor does the command");
+	if (memcmp(before, t->home.data, t->len) || !cowsnap_is_sealed(&t->s.super))
+		broken("neither of them writes anything then");
+	free(before);
+	return SEAL_KEEP_STORE;
+}
+
+/* A sector under the seals is bad: it can be written, and the content is in the store. */
+static enum seal_keep sealed_bad_sector(struct sealed *t)
+{
+	u64 sector = rng_below(&t->r, t->len / SECTOR);
+	const char *why;
+	unsigned int nr;
+
+	t->home.lost[sector] = 1;
+	if (!seal_off(&t->s, &t->home.io, SEAL_KEEP_NONE, &nr, &why) ||
+	    !seal_off(&t->s, &t->home.io, SEAL_KEEP_HOME, &nr, &why))
+		broken("what cannot be read is not passed over");
+	return SEAL_KEEP_STORE;
+}
+
 /* Zeroes at home, which is what the content is then, or not. */
 static enum seal_keep sealed_foreign(struct sealed *t)
 {
@@ -582,6 +629,10 @@ static enum seal_keep sealed_foreign(struct sealed *t)
 	const uint8_t *at;
 	size_t len;
 
+	if (!rng_below(&t->r, 4))
+		return sealed_wrong_home(t);
+	if (!rng_below(&t->r, 4))
+		return sealed_bad_sector(t);
 	if (t->s.super.seal_state != COWSNAP_SEAL_SEALED || rng_below(&t->r, 3))
 		return SEAL_KEEP_NONE;
 	memset(t->home.data + sector * SECTOR, 0, SECTOR);
@@ -591,6 +642,20 @@ static enum seal_keep sealed_foreign(struct sealed *t)
 		return SEAL_KEEP_STORE;
 	memset(t->content + sector * SECTOR, 0, SECTOR);
 	return SEAL_KEEP_HOME;
+}
+
+/* Seals of an earlier time are all that is left of this one. */
+static void sealed_before(struct sealed *t)
+{
+	unsigned int nr;
+	const char *why;
+
+	if (seal_on(&t->s, &t->home.io, 1, &why))
+		broken("it can be sealed the first time");
+	memcpy(t->older, t->home.data, t->len);
+	if (seal_off(&t->s, &t->home.io, SEAL_KEEP_NONE, &nr, &why) ||
+	    memcmp(t->home.data, t->content, t->len))
+		broken("it can be opened the first time");
 }
 
 static void sealed_off(struct sealed *t)
@@ -621,7 +686,8 @@ static void sealed_init(struct sealed *t, const struct target_image *whole)
 	sealed_open(t);
 	t->len = (size_t)cowsnap_seal_sectors(&t->s.geo) * SECTOR;
 	t->content = malloc(t->len);
-	if (!t->content)
+	t->older = malloc(t->len);
+	if (!t->content || !t->older)
 		broken("there is memory");
 	for (word = (uint64_t *)t->content; word < (uint64_t *)(t->content + t->len); word++)
 		*word = rng_next(&t->r);
@@ -640,6 +706,7 @@ void target_sealed(const struct target_image *whole, uint64_t seed)
 	if (!cowsnap_is_sealed(&t.s.super) && !seal_hinders(&t.s, &t.home.io)) {
 		t.home.io.bytes = t.len;
 		target_counts.seals++;
+		sealed_before(&t);
 		sealed_on(&t);
 		if (sealed_open(&t)) {
 			sealed_write(&t);
@@ -652,6 +719,7 @@ void target_sealed(const struct target_image *whole, uint64_t seed)
 	memory_free(&t.store);
 	memory_free(&t.home);
 	free(t.content);
+	free(t.older);
 }
 
 static void compare_sights(struct memory *m, const struct kernel_view *v)
