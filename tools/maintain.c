@@ -170,6 +170,31 @@ static int look_at_age(struct dump *d, struct io *io, const struct options *o,
 	return 0;
 }
 
+/*
+ * The dump says that the first sectors of the origin are in the store, and @dev is to have them. Since
+ * it was unsealed other data may be there.
+ */
+static int look_at_sealed(const struct dump *d, struct device *dev, const char *path)
+{
+	const struct cowsnap_super *super = &d->s.super;
+	enum store_kind kind;
+	struct store old;
+	bool has;
+
+	if (super->seal_state == COWSNAP_SEAL_OPEN)
+		return 0;
+	kind = store_open(&old, &dev->io);
+	has = cowsnap_is_sealed(&old.super) && old.super.seal_start == super->seal_start &&
+	      old.super.seal_generation == super->seal_generation;
+	store_close(&old);
+	if (kind == STORE_OK || kind == STORE_SHORT)
+		return has ? 0 : cannot(path, "it does not have the first sectors of the sealed origin "
+					"that the dump speaks of: it was unsealed since; make a new dump");
+	fprintf(stderr, "%s: its superblocks cannot be read, and with them whether it still has the "
+		"first sectors of its sealed origin; look at the origin before it is written\n", path);
+	return 0;
+}
+
 static int restore_to(struct dump *d, const struct options *o, struct device *from)
 {
 	struct report r = { .line = line_to_stderr };
@@ -187,6 +212,8 @@ static int restore_to(struct dump *d, const struct options *o, struct device *fr
 	if (!status && from)
 		status = look_at_age(d, &from->io, o, &age_from, &epoch_from);
 	d->in_place = age != RESTORE_NOTHING;
+	if (!status && (from || d->in_place))
+		status = look_at_sealed(d, from ? from : &dev, from ? o->data_from : o->store);
 	d->go_on = restore_go_on(d, age, epoch > epoch_from ? epoch : epoch_from);
 	if (!status && restore_store(d, &dev.io, from ? &from->io : NULL, &r))
 		status = cannot(o->store, d->error);
