@@ -420,6 +420,9 @@ static int end_closed_snapshots(const struct disable *k)
 	sys_path(number, path, sizeof(path));
 	if (room_look(&room, path))
 		return force ? 0 : EXIT_CANNOT;
+	if (room.sealed_since)
+		return cannot_because(k->name, "its device is sealed, and of no use without the store "
+				      "%s; run cowsnap unseal first", path);
 	if (!room.has_snapshots ||
 	    (k->line.store_uuid[0] && strcmp(k->line.store_uuid, room.uuid)))
 		return 0;

@@ -85,7 +85,7 @@ static const struct command commands[] = {
 	{ "repair", "[-n] [--invalidate] STORE",
 	  "rebuild damaged metadata; invalidate snapshots that lost some",
 	  repair_options, 1, 1, command_repair },
-	{ "seal", "[-n] ORIGIN STORE", "keep others from an origin that is used without its store",
+	{ "seal", "[OPTION]... ORIGIN STORE", "keep others from an origin that is used without its store",
 	  seal_options, 2, 2, command_seal },
 	{ "unseal", "[-n] [OPTION] ORIGIN [STORE]", "take the seal away again",
 	  unseal_options, 1, 2, command_unseal },

@@ -65,6 +65,8 @@ static int judge(struct room *r, struct device *dev)
 		r->chunk_sectors = le32toh(s.super.chunk_sectors);
 		r->has_snapshots = r->state == ROOM_STORE &&
 				   (store_load(&s) || s.nr_records || s.nr_records_chunks);
+		if (cowsnap_is_sealed(&s.super))
+			r->sealed_since = le32toh(s.super.seal_generation);
 		note_uuid(r, &s);
 	} else if (device_content(dev, content, sizeof(content))) {
 		r->state = ROOM_OTHER;

@@ -21,6 +21,7 @@ struct room {
 	char uuid[33];
 	uint32_t chunk_sectors;
 	bool has_snapshots;		/* or nobody knows */
+	uint32_t sealed_since;		/* so is its origin, since that time at the latest; 0 */
 };
 
 /* 0, or EXIT_CANNOT after a sentence. The device must not be in use. */

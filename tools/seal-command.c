@@ -11,8 +11,10 @@
 #include "loading.h"
 #include "seal.h"
 #include "seal-command.h"
+#include "tab.h"
 
 const struct option_text seal_options[] = {
+	{ "file", 0, "FILE", "another file than /etc/cowsnaptab, which must not name it by UUID" },
 	{ "dry-run", 'n', NULL, "say what would be done, write nothing" },
 	{ NULL },
 };
@@ -75,6 +77,24 @@ static bool super_is_odd(const struct store *s)
 
 /* ---- seal ---- */
 
+/* At the boot it would not be found, and its snapshots would be given up. */
+static int look_at_tab(const struct words *w)
+{
+	const char *file = option_value(w, "file") ? option_value(w, "file") : TAB_FILE;
+	const struct tab_line *l;
+	struct tab tab;
+	int status = tab_read(&tab, file);
+
+	for (l = tab.line; !status && l < tab.line + tab.nr_lines; l++)
+		if (tab_stands_on(l->device, w->word[0]))
+			status = cannot_because(w->word[0], "line %u of %s calls it %s, which stands in "
+						"what a seal takes away; name it by PARTUUID= or its "
+						"path in /dev/disk/by-id there", l->number, file,
+						l->device);
+	tab_free(&tab);
+	return status;
+}
+
 static int look_before(struct pair *p)
 {
 	struct report r = { .line = say_nothing };
@@ -116,8 +136,10 @@ int command_seal(const struct words *w)
 {
 	struct pair p = { .origin_path = w->word[0], .store_path = w->word[1],
 			  .write = !option_given(w, "dry-run") };
-	int status = open_pair(&p);
+	int status = look_at_tab(w);
 
+	if (!status)
+		status = open_pair(&p);
 	if (status)
 		return status;
 	status = seal(&p);

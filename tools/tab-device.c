@@ -179,6 +179,15 @@ bool tab_resolve(struct cowsnap *c, const char *spec, unsigned int seconds, char
 	return found == 1;
 }
 
+bool tab_stands_on(const char *spec, const char *path)
+{
+	const struct tag *tag = tag_of(spec);
+
+	/* Those of a partition stand elsewhere. */
+	return tag && strncmp(tag->value, "PART", 4) &&
+	       has_value(path, tag, spec + strlen(tag->prefix));
+}
+
 static void tell(void *data, const char *number)
 {
 	(void)data;

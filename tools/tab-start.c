@@ -165,6 +165,12 @@ static int open_origin(const struct start *k)
 	return run(&create, words);
 }
 
+/* Then nobody could use it as it is, and writes that went past the store are noticed. */
+static bool was_sealed(const struct start *k)
+{
+	return k->room.sealed_since && k->room.sealed_since <= k->lost;
+}
+
 static int start_line(struct start *k)
 {
 	const struct tab_line *l = k->l;
@@ -181,7 +187,7 @@ static int start_line(struct start *k)
 		status = look_at_store(k);
 	if (!status)
 		status = look_at_snapshots(k);
-	if (!status && k->lost)
+	if (!status && k->lost && !was_sealed(k))
 		status = blank_give_up(k->store_path, k->lost, &nr);
 	if (!status)
 		status = open_origin(k);
@@ -350,6 +356,12 @@ static int mark_store(struct start *k, struct tab_note *n, unsigned int *nr)
 	    (room.state != ROOM_STORE && room.state != ROOM_BEGUN) ||
 	    (k->l->store_uuid[0] && strcmp(k->l->store_uuid, room.uuid)))
 		return 0;
+	/* Nobody can use it as it is: its snapshots miss nothing. */
+	if (room.sealed_since)
+		return cannot_because(k->l->name, "store %s has the first sectors of its device, which "
+				      "is sealed, so that it is of no use without the store; name the "
+				      "device by PARTUUID= or its path in /dev/disk/by-id, or run "
+				      "cowsnap unseal", k->store_path);
 	/* One that has never been used has nothing to be told. */
 	n->marked = room.state == ROOM_BEGUN;
 	if (n->marked)

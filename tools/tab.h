@@ -75,6 +75,8 @@ int tab_drop_option(const char *path, const char *name, const char *word);
  */
 bool tab_resolve(struct cowsnap *c, const char *spec, unsigned int seconds, char *number,
 		 size_t len, char *why, size_t why_len);
+/* Is @spec an UUID or a label that stands on the device, or in the image, @path? */
+bool tab_stands_on(const char *spec, const char *path);
 /* The same of every device that @spec may mean, so that each gets its links back. */
 void tab_tell_udev_of(struct cowsnap *c, const char *spec);
 /* A name for a device that it keeps, for a line. */
