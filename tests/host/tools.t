@@ -738,6 +738,147 @@ says 'sealed origin' "restore says why"
 mkstore --block 4096 --chunk 16 --origin 100 --bytes $((4 << 20)) "$work/a"
 ends 2 "an origin that is too short is not sealed" cowsnap seal "$work/first" "$work/a"
 
+scenario "an interrupted seal"
+mkstore --plain --block 4096 --chunk 16 --origin 16384 --exceptions 20 --bytes $((32 << 20)) "$work/plain"
+
+# under_way STATE: as sealing (1) or unsealing (3) leaves it where it has begun, at its second seal;
+# $work/o2 has the first.
+under_way()
+{
+	sealed >/dev/null
+	cp "$work/o" "$work/o2"
+	cowsnap unseal "$work/o" "$work/s" >/dev/null && cowsnap seal "$work/o" "$work/s" >/dev/null
+	cowsnap dump "$work/s" | sed "s/^seal_state 2/seal_state $1/" >"$work/d"
+	cowsnap restore -i "$work/d" "$work/s"
+}
+
+state()
+{
+	cowsnap dump "$work/s" | sed -n 's/^seal_state //p'
+}
+
+for state in 1 3; do
+	under_way "$state"
+	cp "$work/o2" "$work/o"
+	ends 2 "state $state: an origin with an older seal is refused" cowsnap unseal "$work/o" "$work/s"
+	says 'old copy' "state $state: and called so"
+	ok "state $state: the store has not forgotten its content" test "$(state)" = "$state"
+	ends 1 "state $state: --keep-store overwrites an older seal" cowsnap unseal --keep-store "$work/o" "$work/s"
+	ok "state $state: then the origin has its content" cmp "$work/o" "$work/first"
+
+	under_way "$state"
+	head -c $((16384 * 512)) /dev/urandom >"$work/o"
+	cp "$work/o" "$work/o2"
+	ends 2 "state $state: another device is refused" cowsnap unseal "$work/o" "$work/s"
+	says 'or is another device' "state $state: and a person is asked"
+	ok "state $state: nothing was written to it" cmp "$work/o" "$work/o2"
+	ok "state $state: and nothing forgotten" test "$(state)" = "$state"
+
+	under_way "$state"
+	dd if="$work/first" of="$work/o" bs=512 count=40 conv=notrunc status=none
+	ok "state $state: where the content is back already it is unsealed" cowsnap unseal "$work/o" "$work/s"
+	ok "state $state: and has all of it" cmp "$work/o" "$work/first"
+done
+
+scenario "a seal that cannot be read"
+cat >"$work/bad.c" <<'END'
+/* Bytes of the file $BAD_FILE cannot be read before they are written. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int written;
+static int meets(int fd, size_t len, off_t at)
+{
+	const char *file = getenv("BAD_FILE");
+	long bad = atol(getenv("BAD_BYTE"));
+	char link[64], path[4096];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n < 0 ? 0 : n] = 0;
+	return !strcmp(path, file) && at <= bad && bad < at + (off_t)len;
+}
+ssize_t pread(int fd, void *data, size_t len, off_t at)
+{
+	static ssize_t (*next)(int, void *, size_t, off_t);
+
+	if (!next)
+		next = dlsym(RTLD_NEXT, "pread");
+	if (!written && meets(fd, len, at)) {
+		errno = EIO;
+		return -1;
+	}
+	return next(fd, data, len, at);
+}
+ssize_t pwrite(int fd, const void *data, size_t len, off_t at)
+{
+	static ssize_t (*next)(int, const void *, size_t, off_t);
+
+	if (!next)
+		next = dlsym(RTLD_NEXT, "pwrite");
+	written |= meets(fd, len, at);
+	return next(fd, data, len, at);
+}
+END
+cc -shared -fPIC -o "$work/bad.so" "$work/bad.c" -ldl
+
+# bad BYTE ARGUMENT...: the command, while a byte of the origin cannot be read.
+bad()
+{
+	BAD_FILE=$(realpath "$work/o") BAD_BYTE=$1 LD_PRELOAD=$work/bad.so "$work/tools/cowsnap" "${@:2}"
+}
+
+sealed
+ends 2 "a seal that cannot be read is not passed over" bad 5000 unseal "$work/o" "$work/s"
+says 'cannot be read; --keep-store' "and unseal says what helps"
+ends 2 "what is at home cannot count then" bad 5000 unseal --keep-home "$work/o" "$work/s"
+ends 1 "what the store has can" bad 5000 unseal --keep-store "$work/o" "$work/s"
+ok "and all of it is there" cmp "$work/o" "$work/first"
+sealed
+ends 1 "without its store it can be opened as well" bad 5000 unseal --without-store "$work/o"
+ok "with zeroes" sh -c "head -c 69632 '$work/o' | tr -d '\\0' | cmp - /dev/null"
+
+scenario "a seal and a rollback"
+sealed
+id=$(cowsnap check -v --no-data "$work/s" | sed -n 's/.* snapshot \([0-9]*\): live.*/\1/p' | head -1)
+cowsnap dump "$work/s" | sed "s/^merge_id .*/merge_id $id/; s/^merge_chunk .*/merge_chunk 5/" >"$work/d"
+grep -q '^merge_id' "$work/d" || sed -i "/^seal_generation/i merge_id $id\nmerge_chunk 5" "$work/d"
+cowsnap restore -i "$work/d" "$work/s"
+sector 3 Z
+ends 2 "--keep-home does not abandon a rollback" cowsnap unseal --keep-home "$work/o" "$work/s"
+says 'rollback is under way' "and says why"
+ends 1 "--keep-store lets it go on" cowsnap unseal --keep-store "$work/o" "$work/s"
+ok "it is still under way" grep -q "^merge_id $id$" <(cowsnap dump "$work/s")
+
+scenario "a seal"
+sealed
+cowsnap dump "$work/s" >"$work/d"
+cowsnap unseal "$work/o" "$work/s"
+cp "$work/s" "$work/s2"
+ends 2 "a dump of a sealed store is not restored once that was unsealed" cowsnap restore -i "$work/d" "$work/s"
+says 'unsealed since' "and restore says why"
+rm -f "$work/b" && truncate -s $((32 << 20)) "$work/b"
+ends 2 "nor with data from there" cowsnap restore -i "$work/d" --data-from "$work/s" "$work/b"
+ok "nothing was written then" cmp "$work/s" "$work/s2"
+unsealed
+if mkswap -U 11111111-2222-3333-4444-555555555555 -L mine "$work/o" >/dev/null 2>&1; then
+	for name in UUID=11111111-2222-3333-4444-555555555555 LABEL=mine; do
+		echo "x $name /dev/sdb1" >"$work/tab"
+		ends 2 "a device that /etc/cowsnaptab calls $name is not sealed" \
+			cowsnap seal --file="$work/tab" "$work/o" "$work/s"
+		says 'PARTUUID' "$name: seal says what helps"
+	done
+	echo "x PARTUUID=11111111-2222-3333-4444-555555555555 /dev/sdb1" >"$work/tab"
+	ok "one that has another name there is" cowsnap seal --file="$work/tab" "$work/o" "$work/s"
+else
+	skip "a device that /etc/cowsnaptab calls UUID= is not sealed" "no mkswap"
+fi
+
 # ---- the map ------------------------------------------------------------------------------
 
 scenario "the map"
