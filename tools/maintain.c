@@ -131,6 +131,31 @@ static int run_dump(const struct options *o)
 
 /* ---- restore ---- */
 
+/*
+ * The dump says that the first sectors of the origin are in the store, and @dev is to have them.
+ * Where it was unsealed since other data may be there.
+ */
+static int look_at_sealed(const struct dump *d, struct device *dev, const char *path)
+{
+	const struct cowsnap_super *super = &d->s.super;
+	enum store_kind kind;
+	struct store old;
+	bool has;
+
+	if (super->seal_state == COWSNAP_SEAL_OPEN)
+		return 0;
+	kind = store_open(&old, &dev->io);
+	has = cowsnap_is_sealed(&old.super) && old.super.seal_start == super->seal_start &&
+	      old.super.seal_generation == super->seal_generation;
+	store_close(&old);
+	if (kind == STORE_OK || kind == STORE_SHORT)
+		return has ? 0 : cannot(path, "it does not have the first sectors of the sealed origin "
+					"that the dump speaks of: it was unsealed since; make a new dump");
+	fprintf(stderr, "%s: its superblocks cannot be read, and with them whether it still has the "
+		"first sectors of its sealed origin; look at the origin before it is written\n", path);
+	return 0;
+}
+
 /* May it be overwritten? */
 static int look_at_target(const struct dump *d, struct device *dev, const struct options *o,
 			  enum restore_age age)
@@ -167,31 +192,6 @@ static int look_at_age(struct dump *d, struct io *io, const struct options *o,
 	if (restore_look(d, io, age, epoch))
 		return cannot(o->store, "out of memory");
 	d->outdated |= (*age == RESTORE_NEWER || !d->seen_end) && !o->force;
-	return 0;
-}
-
-/*
- * The dump says that the first sectors of the origin are in the store, and @dev is to have them. Since
- * it was unsealed other data may be there.
- */
-static int look_at_sealed(const struct dump *d, struct device *dev, const char *path)
-{
-	const struct cowsnap_super *super = &d->s.super;
-	enum store_kind kind;
-	struct store old;
-	bool has;
-
-	if (super->seal_state == COWSNAP_SEAL_OPEN)
-		return 0;
-	kind = store_open(&old, &dev->io);
-	has = cowsnap_is_sealed(&old.super) && old.super.seal_start == super->seal_start &&
-	      old.super.seal_generation == super->seal_generation;
-	store_close(&old);
-	if (kind == STORE_OK || kind == STORE_SHORT)
-		return has ? 0 : cannot(path, "it does not have the first sectors of the sealed origin "
-					"that the dump speaks of: it was unsealed since; make a new dump");
-	fprintf(stderr, "%s: its superblocks cannot be read, and with them whether it still has the "
-		"first sectors of its sealed origin; look at the origin before it is written\n", path);
 	return 0;
 }
 
