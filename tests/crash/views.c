@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The devices of the views: their tables, and how they are opened and closed. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +137,18 @@ static void run_seal(void)
 		fail("%s seal: status %d", check_tool, status);
 }
 
+void see_seal(void)
+{
+	static char data[4096] __attribute__((aligned(4096)));
+	int fd = open(origin_below, O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	if (fd < 0 || pread(fd, data, sizeof(data), 0) != sizeof(data))
+		fail("%s: %s", origin_below, strerror(errno));
+	close(fd);
+	if (memcmp(data, "dm-cowsnap seal\n", 16))
+		fail("%s: does not begin with a seal", origin_below);
+}
+
 void seal_origin(struct worker *w, struct view *v)
 {
 	u32 tag = op_begin(w, OP_RESTART, ORIGIN_VIEW, 0, 0);
@@ -142,6 +156,7 @@ void seal_origin(struct worker *w, struct view *v)
 	close_view(v);
 	close_view(load.origin);
 	run_seal();
+	see_seal();
 	open_origin(true);
 	open_snapshot(v, false);
 	op_ack(tag);

@@ -178,8 +178,7 @@ static void start(struct worker *w)
 	v = snapshot_create(w, true, false);
 	origin_table(table, sizeof(table), true);
 	replace_origin_table(table);
-	/* Where the tool does not run nothing is sealed. */
-	if (run.set.seals && check_tool[0])
+	if (run.set.seals)
 		seal_origin(w, v);
 }
 
@@ -189,6 +188,8 @@ static void finish(struct worker *w)
 
 	if (run.set.drops)
 		look_for_dropped(w);
+	if (run.set.seals)
+		see_seal();
 	for (v = run.views; v < run.views + run.nr_views; v++) {
 		if (!v->open || v->gone)
 			continue;

@@ -69,6 +69,8 @@ void open_origin(bool store);
 void open_snapshot(struct view *v, bool create);
 void close_view(struct view *v);
 void restart_devices(struct worker *w);
+/* The origin's device has to begin with a seal. */
+void see_seal(void);
 /* The origin is sealed while nothing is open. Of the snapshots @v alone is. */
 void seal_origin(struct worker *w, struct view *v);
 

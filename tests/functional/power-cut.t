@@ -115,6 +115,11 @@ cut_many()
 	local dir=$1 rc=0 part left
 
 	shift
+	if [[ $* == *--seal* && ! $TOOL ]]; then
+		: >"$dir/said"
+		echo "skip 0" >"$dir/result"
+		return
+	fi
 	left=$(scaled 30)
 	[[ -z ${COWSNAP_CUTS:-} ]] || left=$((COWSNAP_CUTS / ${#scenarios[@]} + 1))
 	for (( ; left > 0 && rc == 0; left -= part)); do
@@ -152,7 +157,9 @@ report()
 	cuts=$((cuts + $(count cuts "$dir/said")))
 	second_cuts=$((second_cuts + $(count "second cuts" "$dir/said")))
 	read -r rc part <"$dir/result"
-	if ! is "$rc" 0 "$2"; then
+	if [[ $rc == skip ]]; then
+		skip "$2" "the command, which seals, does not run here"
+	elif ! is "$rc" 0 "$2"; then
 		keep_recording "$dir" "$part"
 		head -n 200 "$dir/log" | sed 's/^# //' | diag
 	fi
