@@ -635,6 +635,9 @@ fi
 
 # ---- the seal -----------------------------------------------------------------------------
 
+# A loop device may have the one of before.
+rm -f "$work/s"
+
 # unsealed: a new store, and an origin for it.
 unsealed()
 {
