@@ -663,12 +663,17 @@ static void sealed_off(struct sealed *t)
 	enum seal_keep keep = sealed_foreign(t);
 	unsigned int nr;
 	const char *why;
+	bool cut;
+	int r;
 
 	sealed_limit(t);
-	if (seal_off(&t->s, &t->home.io, keep, &nr, &why))
+	r = seal_off(&t->s, &t->home.io, keep, &nr, &why);
+	cut = sealed_cut(t);
+	/* Without power it may see seals, which it believes to have overwritten. */
+	if (r && !cut)
 		broken("it can be opened");
 	/* Whoever wrote it is asked again, until it is known what counts. */
-	if (sealed_cut(t) && keep != SEAL_KEEP_NONE && sealed_open(t) &&
+	if (cut && keep != SEAL_KEEP_NONE && sealed_open(t) &&
 	    seal_off(&t->s, &t->home.io, keep, &nr, &why))
 		broken("it can be opened after a power cut");
 	sealed_look(t);
