@@ -335,7 +335,7 @@ not_its_own()
 	ok "with an older seal: then all is at home" home_is_whole
 
 	cut_short
-	dd if=/dev/zero of="$base" bs=4096 count=34 conv=fsync status=none
+	dd if=/dev/zero of="$base" bs=4096 count=17 conv=fsync status=none
 	blockdev --flushbufs "$base" "$home"
 	refused 'without its store .* or is another' "while it is unsealed, another device is refused" \
 		open_origin
@@ -430,7 +430,7 @@ in_place()
 	ok "an origin takes its device's place" "$tool" create --existing "$home" "$cow"
 	ok "there it is what it was" same "$home" "$TEST_TMP/now"
 	exec 7<"$home"
-	refuses keeps 'sealed' "while that is in use it does not get its seals back"
+	refuses keeps 'in use' "while that is in use it does not get its seals back"
 	ok "and is what it was" same "$home" "$TEST_TMP/now"
 	exec 7<&-
 	ok "when nobody uses it any more it does" keeps
