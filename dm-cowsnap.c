@@ -147,7 +147,7 @@ static int check_bare(struct cow_target *ct)
 		return 0;
 	/* Since then its store has come into force. */
 	if (READ_ONCE(ct->origin->sealed_end)) {
-		DMERR("origin %pg is sealed by a store that is in use: name that with the feature store",
+		DMERR("origin %pg is sealed by a store in use: name that with the feature store",
 		      ct->origin->bdev);
 		return -EINVAL;
 	}

@@ -164,7 +164,7 @@ int cow_seal_bare(struct block_device *home, bool *sure, char **error)
 			 "Origin %pg is sealed by store %pU: name that with the feature store, or run cowsnap unseal",
 			 home, seal->uuid);
 	else if (!*sure)
-		DMWARN("origin %pg cannot be read where it begins: taken for one that is not sealed",
+		DMWARN("origin %pg cannot be read where it begins: taken for one without a seal",
 		       home);
 	kvfree(head);
 	return seal ? -EINVAL : 0;
@@ -357,7 +357,7 @@ static int end_interrupted(struct cow_store *store)
 	int r;
 
 	if (read_only || !store->writable) {
-		DMERR("origin %pg was being %s, and %s %pg is read-only: make it writable, and load its tables again",
+		DMERR("origin %pg was being %s, and %s %pg is read-only: make it writable",
 		      home, what, read_only ? "its device" : "store",
 		      read_only ? home : store->bdev);
 		return -EROFS;
@@ -379,13 +379,13 @@ static int tell_origin(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 
 	if (READ_ONCE(o->sealed_end)) {
-		DMERR("origin %pg is sealed by a store that is in use, not by %pg: remove the tables of one",
+		DMERR("origin %pg is sealed by a store in use, not by %pg: remove the tables of one",
 		      o->bdev, store->bdev);
 		return -EBUSY;
 	}
 	/* Where home could not be read when that came into force. */
 	if (cow_origin_is_bare(o)) {
-		DMERR("origin %pg is sealed, and a table shows it without its store %pg: remove that table first",
+		DMERR("origin %pg is sealed, but a table shows it without %pg: remove that",
 		      o->bdev, store->bdev);
 		return -EBUSY;
 	}
