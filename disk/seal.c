@@ -379,7 +379,7 @@ static int tell_origin(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 
 	if (READ_ONCE(o->sealed_end)) {
-		DMERR("origin %pg is sealed by a store in use, not by %pg: remove the tables of one",
+		DMERR("origin %pg is sealed by a store in use, not by %pg: remove its tables first",
 		      o->bdev, store->bdev);
 		return -EBUSY;
 	}
