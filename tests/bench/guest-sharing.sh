@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
 #
-# What tests/bench/sharing measures with: writers with a processor each, on several quick
-# devices. The last processor is left to the kernel's threads, and to what else runs.
+# What tests/bench/sharing measures with: writers with a processor each (writers.c), on several
+# quick devices. The last processor is left to the kernel's threads, and to what else runs.
 
 TRACING=/sys/kernel/tracing
 
@@ -12,7 +12,7 @@ last_mask()
 	printf '%x\n' $((1 << ($(nproc) - 1)))
 }
 
-# The shell and all that it starts; fio gives its writers their own.
+# The shell and all that it starts; the writers go to their own.
 settle()
 {
 	local mask
@@ -35,6 +35,17 @@ pin_worker()
 	done
 }
 
+# noise DEVICE MIB: data that is neither zero nor compressible.
+noise()
+{
+	local i
+
+	[[ -f /tmp/noise ]] || dd if=/dev/urandom of=/tmp/noise bs=1M count=1 status=none
+	for ((i = 0; i < $2; i++)); do
+		dd if=/tmp/noise of="$1" bs=1M seek="$i" oflag=direct status=none
+	done
+}
+
 # quick_devices COUNT SIZE NANOSECONDS: null_blk, with a queue for each processor.
 quick_devices()
 {
@@ -49,7 +60,7 @@ quick_devices()
 			hw_queue_depth=256 submit_queues="$(nproc)" blocksize=512 power=1; do
 			printf '%s\n' "${attr#*=}" >"$dir/${attr%%=*}"
 		done
-		fill "/dev/nullb$i" 0 "$2"
+		noise "/dev/nullb$i" "$2"
 	done
 	QUICK=$1
 }
@@ -98,14 +109,13 @@ noted_memory()
 		}
 		print ptr, size, site
 	}' "$TRACING/trace" | grep -E '\[|blk|bdev|disk|bio|dm_|workq|kthread' |
-		emit memory text
+		gzip | base64 | emit memory gzip
 }
 
-# counted NAME FIO-WORDS...: measure, watched by the plugin.
+# counted NAME DEPTH STEP GROUP...: what the plugin watches. Results: the writes of each group.
 counted()
 {
 	sync
-	hostname begin
-	measure "$@"
-	hostname end
+	/writers "$TARGET" "${@:2}" | emit "$1" writes
+	counters "$1"
 }
