@@ -89,13 +89,10 @@ note_memory()
 	done
 }
 
+# noted_memory NAME: what that was, up to here. Nothing is noted while the plugin counts.
 noted_memory()
 {
-	local event
-
-	for event in "$TRACING"/events/kmem/*/enable; do
-		echo 0 >"$event"
-	done
+	echo 0 >"$TRACING/tracing_on"
 	# shellcheck disable=SC2016  # awk's
 	awk '/call_site=/ {
 		site = ptr = size = ""
@@ -109,13 +106,15 @@ noted_memory()
 		}
 		print ptr, size, site
 	}' "$TRACING/trace" | grep -E '\[|blk|bdev|disk|bio|dm_|workq|kthread' |
-		gzip | base64 | emit memory gzip
+		gzip | base64 | emit "$1" gzip
 }
 
 # counted NAME DEPTH STEP GROUP...: what the plugin watches. Results: the writes of each group.
 counted()
 {
 	sync
+	echo 0 >"$TRACING/tracing_on"
 	/writers "$TARGET" "${@:2}" | emit "$1" writes
+	echo 1 >"$TRACING/tracing_on"
 	counters "$1"
 }

@@ -61,6 +61,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 #define MAX_CPUS	32
 #define MAX_HELD	64
+#define SLICE_PLAIN	20000	/* instructions, while nothing is counted */
 #define KERNEL		0xffff800000000000ULL
 #define COMM_SIZE	16
 
@@ -518,9 +519,23 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 			watch_insn(qemu_plugin_tb_get_insn(tb, i));
 }
 
+/* Processors that wait for each other wait for long, if none has to end its turn. */
+static void executed_plain(unsigned int cpu, void *data)
+{
+	struct cpu *c = &cpus[cpu];
+
+	c->left -= (uintptr_t)data;
+	if (c->left <= 0) {
+		c->left = SLICE_PLAIN;
+		cpu_exit(qemu_get_cpu(cpu));
+	}
+}
+
 static void translated_plain(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
 	(void)id;
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, executed_plain, CB_NO_REGS,
+					     (void *)(uintptr_t)qemu_plugin_tb_n_insns(tb));
 	if (qemu_plugin_tb_vaddr(tb) == mark)
 		qemu_plugin_register_vcpu_tb_exec_cb(tb, marked, CB_NO_REGS, NULL);
 }
