@@ -29,9 +29,9 @@ pin_worker()
 	local comm
 
 	for comm in /proc/[0-9]*/comm; do
-		[[ $(<"$comm") == cowsnap-* ]] || continue
+		[[ $(<"$comm") == cowsnap-+([0-9]):+([0-9]) ]] || continue
 		comm=${comm#/proc/}
-		taskset -p "$(last_mask)" "${comm%/comm}" >/dev/null
+		taskset -p "$(last_mask)" "${comm%/comm}" >/dev/null 2>&1 || :
 	done
 }
 
@@ -60,7 +60,9 @@ quick_devices()
 			hw_queue_depth=256 submit_queues="$(nproc)" blocksize=512 power=1; do
 			printf '%s\n' "${attr#*=}" >"$dir/${attr%%=*}"
 		done
+		echo 0 >"$TRACING/tracing_on"
 		noise "/dev/nullb$i" "$2"
+		echo 1 >"$TRACING/tracing_on"
 	done
 	QUICK=$1
 }
@@ -76,7 +78,7 @@ striped()
 	make_dm "$1" "0 $((QUICK * $3 * MIB)) striped $QUICK 128$words"
 }
 
-# Whose memory is where: what was asked for from here on.
+# Whose memory is where: what is asked for while tracing_on is 1. Small objects come and go.
 note_memory()
 {
 	local event
@@ -85,27 +87,18 @@ note_memory()
 	echo 0 >"$TRACING/options/hash-ptr"
 	echo 4096 >"$TRACING/buffer_size_kb"
 	for event in kmalloc kmalloc_node kmem_cache_alloc kmem_cache_alloc_node; do
-		[[ ! -d $TRACING/events/kmem/$event ]] || echo 1 >"$TRACING/events/kmem/$event/enable"
+		[[ -d $TRACING/events/kmem/$event ]] || continue
+		echo 'bytes_req >= 192' >"$TRACING/events/kmem/$event/filter"
+		echo 1 >"$TRACING/events/kmem/$event/enable"
 	done
 }
 
-# noted_memory NAME: what that was, up to here. Nothing is noted while the plugin counts.
+# noted_memory NAME: what that was, up to here.
 noted_memory()
 {
 	echo 0 >"$TRACING/tracing_on"
-	# shellcheck disable=SC2016  # awk's
-	awk '/call_site=/ {
-		site = ptr = size = ""
-		for (i = 1; i <= NF; i++) {
-			if ($i ~ /^call_site=/)
-				site = substr($i, 11) ($(i + 1) ~ /^\[/ ? $(i + 1) : "")
-			if ($i ~ /^ptr=/)
-				ptr = substr($i, 5)
-			if ($i ~ /^bytes_req=/)
-				size = substr($i, 11)
-		}
-		print ptr, size, site
-	}' "$TRACING/trace" | grep -E '\[|blk|bdev|disk|bio|dm_|workq|kthread' |
+	grep -E 'call_site=.*(\[|blk|bdev|disk|bio|dm_|workq|kthread)' "$TRACING/trace" |
+		sed -E 's/.*call_site=(.*) ptr=([0-9a-fx]+) bytes_req=([0-9]+).*/\2 \3 \1/' |
 		gzip | base64 | emit "$1" gzip
 }
 
