@@ -63,6 +63,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 #define MAX_HELD	64
 #define SLICE_PLAIN	20000	/* instructions, while nothing is counted */
 #define KERNEL		0xffff800000000000ULL
+#define FIXMAP		0xffffffffff000000ULL	/* behind it: registers of devices */
 #define COMM_SIZE	16
 
 /* What the code at an address does to locks, as the host's script says. */
@@ -379,7 +380,7 @@ static void accessed(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t addr
 	struct line *l;
 	char kind = 0;
 
-	if (address < KERNEL || !counting)
+	if (address < KERNEL || address >= FIXMAP || !counting)
 		return;
 	l = find_line(address >> 6);
 	if (store) {
