@@ -180,6 +180,28 @@ is "$(status s)" Invalid "one more, and it is full"
 ok "the origin has what was written" same /dev/mapper/o "$TEST_TMP/now"
 down
 
+# put_long MIB KIB: one write, there.
+put_long()
+{
+	head -c "$(($2 << 10))" /dev/urandom >"$TEST_TMP/piece"
+	dd if="$TEST_TMP/piece" of=/dev/mapper/o bs="$2K" seek="$(($1 << 20))" \
+		oflag=direct,seek_bytes status=none
+	dd if="$TEST_TMP/piece" of="$TEST_TMP/now" bs="$2K" seek="$(($1 << 20))" \
+		oflag=seek_bytes conv=notrunc status=none
+}
+
+# Long copies go by the tables, so that zones have nothing and keep back all they have.
+up 512 8 4M
+wait_for 10 has_zones "$store" 2
+for mib in 0 1 2 3 4 5 6; do
+	put_long "$mib" 512
+done
+ok "nothing has gone to the zones" has_zones "$store" 2
+put_long 7 496
+is "$(used_sectors s)" 8192 "room that zones keep back is given before a store is full"
+ok "and the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+down
+
 # ---- what is refused ----
 
 expect_log 'log on is for persistent stores'
