@@ -994,6 +994,9 @@ static bool cut_while_opened(void)
 	again_start(store_device, store_loop.path, store_now);
 	good = activate_all();
 	deactivate();
+	/* What was being sealed is opened at home before the store says so. */
+	if (run.set.seals)
+		keep_origin();
 	again_stop(store_device, store_loop.path, store_now);
 	restore_media();
 	again_cut(store_bytes(), &random_state, false);
