@@ -380,7 +380,7 @@ cannot_be_read()
 	unreadable 0
 	ok "an origin that cannot be read where it begins is used as it is" origin_up o "$home"
 	readable
-	refused 'shows it without its store' "but not beside its store" snap_up s "$home" "$cow" P 8
+	refused 'a table shows it without' "but not beside its store" snap_up s "$home" "$cow" P 8
 	dmsetup suspend o
 	refused 'sealed by store .*: name that' "and not when it can be read and is resumed" \
 		dmsetup resume o
