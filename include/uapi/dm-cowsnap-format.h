@@ -59,6 +59,8 @@
  *   164      4  damage_mark                series, ones), then a bit for each chunk,
  *   168      8  invalid_epoch              then a mark for each region
  *   176      1  invalid_state
+ *   177      1  redirect
+ *   178      2  reserved
  *   180      4  log                    Record of the log, one block
  *   184     24  zone A of the log        0     4  crc of all that follows
  *   208     24  zone B                   4     4  index in its zone, from 0
@@ -164,6 +166,19 @@
  * store, its generation and a right crc. Generations only rise. The crc is seeded with the sector
  * of the origin.
  *
+ * Redirect. With INCOMPAT_CURRENT slots may have the kind current: chunk C, epoch E, and the chunk
+ * of the store holds C as it has been since epoch E, for all snapshots with a later epoch and for
+ * the origin itself, up to the next such slot of C. A snapshot sees its private version, else the
+ * least COPIED or ZERO with an epoch not below its own, else the greatest CURRENT with an epoch
+ * below its own, else the origin's device. The origin is the greatest CURRENT, else its device.
+ * CURRENT slots are never fresh. In a record that is not known durable one is believed if its data
+ * has the right crc, and void if not; anywhere else the crc says nothing, since the data is
+ * written in place. No chunk has two of one epoch; none of them is of a sealed chunk; there are
+ * none unless the seal is in state SEALED. A table block or a record that is lost may have had
+ * some, and with them data of the origin: such a store is refused. A CURRENT that no live epoch
+ * falls on is dead if there is a later one. Who frees the latest has freed the dead ones before,
+ * durably.
+ *
  * A tracker is a snapshot that was given up: its record stays, and says which chunks have
  * changed since its epoch, in blocks of its own. Each block has a bit for each chunk of a
  * stretch of the origin, and a mark for each region of it. A chunk has changed if its bit is
@@ -206,13 +221,15 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #define COWSNAP_INCOMPAT_LOG	8ULL
 /* Set while seal_state is not COWSNAP_SEAL_OPEN. */
 #define COWSNAP_INCOMPAT_SEAL	16ULL
+/* Set while redirect is not 0, or a CURRENT slot may be there. */
+#define COWSNAP_INCOMPAT_CURRENT 32ULL
 
 /* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
 #define COWSNAP_RO_COMPAT_KNOWN	0ULL
 #define COWSNAP_INCOMPAT_KNOWN	(COWSNAP_INCOMPAT_WIDE | COWSNAP_INCOMPAT_INVALID | \
 				 COWSNAP_INCOMPAT_TRACK | COWSNAP_INCOMPAT_LOG | \
-				 COWSNAP_INCOMPAT_SEAL)
+				 COWSNAP_INCOMPAT_SEAL | COWSNAP_INCOMPAT_CURRENT)
 
 #define COWSNAP_MIN_BLOCK_BYTES	512U
 #define COWSNAP_MAX_BLOCK_BYTES	4096U
@@ -221,6 +238,9 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #define COWSNAP_MAX_SNAPSHOTS	65536U
 #define COWSNAP_MAX_TRACKERS	16U
 #define COWSNAP_MAX_CHUNK_SECTORS 16384U
+
+/* The largest value of redirect. */
+#define COWSNAP_MAX_REDIRECT	90U
 
 /* Most table blocks that one commit writes, and fewest that are made ready at a time. */
 #define COWSNAP_COMMIT_BLOCKS	64U
@@ -256,6 +276,7 @@ enum cowsnap_slot_kind {
 	COWSNAP_SLOT_PRIVATE_ZERO = 4,	/* zeroed through it; the chunk is not written */
 	COWSNAP_SLOT_RECORDS = 5,	/* records of snapshots */
 	COWSNAP_SLOT_TRACK = 6,		/* blocks of a tracker */
+	COWSNAP_SLOT_CURRENT = 7,	/* data of the origin since that epoch, written in place */
 	COWSNAP_SLOT_KINDS,
 };
 
@@ -338,7 +359,8 @@ struct cowsnap_super {
 	__le32 damage_mark;	/* which they were: see cowsnap_damage_mark() */
 	__le64 invalid_epoch;	/* live snapshots up to here are invalid, 0: none */
 	__u8 invalid_state;	/* enum cowsnap_record_state: what they are instead */
-	__u8 reserved1[3];
+	__u8 redirect;		/* percent of the store that CURRENT may take, 0: none */
+	__u8 reserved1[2];
 	__le32 log;		/* are copies committed by a log? */
 	struct cowsnap_zone zone[COWSNAP_ZONES];
 	__le64 lost_epoch;	/* snapshots up to here may lack records of the log, 0: none */
