@@ -4,7 +4,8 @@
  *
  * Which versions of a chunk exist, and where each of them is. One map serves all
  * snapshots of a store: an exception says "chunk C, as seen by every epoch up to
- * E and above the next older exception of C, is at this place".
+ * E and above the next older exception of C, is at this place". Those of kind CURRENT look the
+ * other way: C as seen by every epoch above E, and by the origin, up to the next one.
  *
  *   maple tree:  chunk range --> leaf         the whole range belongs to that leaf
  *   leaf:        sorted, packed entries of 12 bytes, each a run of 1..64 chunks
@@ -43,8 +44,8 @@
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap.h"
 
-/* A leaf reaches over at most this many chunks: offsets in it have 23 bits. */
-#define LEAF_SPAN_BITS	23
+/* A leaf reaches over at most this many chunks: offsets in it have 22 bits. */
+#define LEAF_SPAN_BITS	22
 #define LEAF_SPAN	BIT_ULL(LEAF_SPAN_BITS)
 
 /* Leaves grow in steps of this, up to LEAF_CLASSES steps; then they are split. */
@@ -58,7 +59,7 @@
 #define LEAF_SPARE	6U
 
 /*
- * word 0   bits 0-22 first chunk, from the leaf's; 23 bit 36 of the place; 24-25 kind;
+ * word 0   bits 0-21 first chunk, from the leaf's; 22 bit 36 of the place; 23-25 kind;
  *          26-31 length - 1
  * word 1   bits 0-27 epoch; 28-31 bits 32-35 of the place
  * word 2   bits 0-31 of the place
@@ -98,7 +99,7 @@ static u32 entry_start(const struct cow_entry *e)
 
 static enum cow_kind entry_kind(const struct cow_entry *e)
 {
-	return (READ_ONCE(e->word[0]) >> 24) & 3;
+	return (READ_ONCE(e->word[0]) >> 23) & 7;
 }
 
 /* It may grow while a reader looks: see entry_grow(). */
@@ -114,15 +115,15 @@ static u32 entry_epoch(const struct cow_entry *e)
 
 static u64 entry_place(const struct cow_entry *e)
 {
-	return (u64)(READ_ONCE(e->word[0]) >> 23 & 1) << 36 | (u64)(e->word[1] >> 28) << 32 |
+	return (u64)(READ_ONCE(e->word[0]) >> 22 & 1) << 36 | (u64)(e->word[1] >> 28) << 32 |
 	       e->word[2];
 }
 
 static void entry_pack(struct cow_entry *e, u64 leaf_first,
 		       const struct cow_extent *ext)
 {
-	e->word[0] = (u32)(ext->chunk - leaf_first) | (u32)(ext->place >> 36) << 23 |
-		     (u32)ext->kind << 24 | (u32)(ext->nr - 1) << 26;
+	e->word[0] = (u32)(ext->chunk - leaf_first) | (u32)(ext->place >> 36) << 22 |
+		     (u32)ext->kind << 23 | (u32)(ext->nr - 1) << 26;
 	e->word[1] = ext->epoch | (u32)(ext->place >> 32) << 28;
 	e->word[2] = (u32)ext->place;
 }
@@ -347,6 +348,9 @@ static bool group_preserved(const struct cow_leaf *leaf, const struct cow_group 
 	while (i-- > group->begin) {
 		const struct cow_entry *e = &leaf->entry[i];
 
+		/* Home is not what the origin shows: it is not for such a write. */
+		if (entry_kind(e) == COW_CURRENT)
+			return false;
 		if (!cow_kind_is_private(entry_kind(e)))
 			return entry_epoch(e) >= need;
 		if (entry_epoch(e) < need)
@@ -391,22 +395,36 @@ u64 cow_map_preserved(struct cow_map *map, const struct cow_live *live,
 	return min(at - chunk, nr);
 }
 
-/* The version that @epoch sees: the oldest of its own or a later epoch. */
+/* The newest CURRENT of the first entries of a group, up to @end. NULL: there is none. */
+static const struct cow_entry *group_current(const struct cow_leaf *leaf,
+					     const struct cow_group *group, u32 end)
+{
+	while (end-- > group->begin)
+		if (entry_kind(&leaf->entry[end]) == COW_CURRENT)
+			return &leaf->entry[end];
+	return NULL;
+}
+
+/*
+ * The version that @epoch sees: the oldest of its own or a later epoch, or else the newest of those
+ * that have been current since an earlier one.
+ */
 static const struct cow_entry *group_version(const struct cow_leaf *leaf,
 					     const struct cow_group *group, u32 epoch)
 {
 	const struct cow_entry *found = NULL;
 	u32 i = group->end;
 
-	while (i-- > group->begin) {
-		const struct cow_entry *e = &leaf->entry[i];
+	for (; i > group->begin; i--) {
+		const struct cow_entry *e = &leaf->entry[i - 1];
 
 		if (entry_epoch(e) < epoch)
 			break;
-		if (entry_epoch(e) == epoch || !cow_kind_is_private(entry_kind(e)))
+		if (cow_kind_is_copied(entry_kind(e)) ||
+		    (cow_kind_is_private(entry_kind(e)) && entry_epoch(e) == epoch))
 			found = e;
 	}
-	return found;
+	return found ?: group_current(leaf, group, i);
 }
 
 /* The run around @chunk, cut to begin there. */
@@ -668,18 +686,22 @@ static void draft_add_run(struct cow_draft *draft, struct cow_extent run)
 	}
 }
 
-static bool same_version(const struct cow_extent *a, const struct cow_extent *b)
+/* Versions of one epoch stand in this order: private, copied, current. One of each at most. */
+static unsigned int version_sort(const struct cow_extent *ext)
 {
-	return a->epoch == b->epoch &&
-	       cow_kind_is_private(a->kind) == cow_kind_is_private(b->kind);
+	return cow_kind_is_private(ext->kind) ? 0 : cow_kind_is_copied(ext->kind) ? 1 : 2;
 }
 
-/* Private versions stand before the copied one of the same epoch. */
+static bool same_version(const struct cow_extent *a, const struct cow_extent *b)
+{
+	return a->epoch == b->epoch && version_sort(a) == version_sort(b);
+}
+
 static bool version_before(const struct cow_extent *a, const struct cow_extent *b)
 {
 	if (a->epoch != b->epoch)
 		return a->epoch < b->epoch;
-	return cow_kind_is_private(a->kind) && !cow_kind_is_private(b->kind);
+	return version_sort(a) < version_sort(b);
 }
 
 /*
@@ -707,7 +729,7 @@ static int draft_add_group(struct cow_draft *draft, const struct cow_leaf *leaf,
 		}
 		if (added && (same_version(&ext, added) ||
 			      (ext.epoch == taken_over &&
-			       !cow_kind_is_private(ext.kind)))) {
+			       cow_kind_is_copied(ext.kind)))) {
 			versions--;
 			continue;
 		}
@@ -979,7 +1001,9 @@ static void run_unpack(const struct cow_run *run, struct cow_extent *ext)
 	ext->nr = run_length(run);
 	ext->place = run->word[1] >> 19 & (COW_CHUNKS_MAX - 1);
 	ext->epoch = (u32)(run->word[0] & GENMASK_ULL(19, 0)) << 8 | (u32)(run->word[1] >> 56);
-	if (run->word[1] & COW_RUN_COPIED)
+	if (run->word[1] & COW_RUN_CURRENT)
+		ext->kind = COW_CURRENT;
+	else if (run->word[1] & COW_RUN_COPIED)
 		ext->kind = zero ? COW_ZERO : COW_COPIED;
 	else
 		ext->kind = zero ? COW_PRIVATE_ZERO : COW_PRIVATE;
@@ -1322,6 +1346,29 @@ static u32 live_up_to(const struct cow_live *live, u32 epoch)
 	return low;
 }
 
+/* How many see entry @i, a CURRENT? The newest one is the origin's, so nobody has it alone. */
+static unsigned int current_users(const struct cow_leaf *leaf, const struct cow_group *group,
+				  u32 i, const struct cow_live *live, u32 *one)
+{
+	const struct cow_entry *e = &leaf->entry[i];
+	unsigned int users = 0;
+	u32 at, later;
+
+	for (later = i + 1; later < group->end; later++)
+		if (entry_kind(&leaf->entry[later]) == COW_CURRENT)
+			break;
+	if (later == group->end)
+		return 2;
+	at = live_up_to(live, entry_epoch(&leaf->entry[later]));
+	while (at-- && live->epoch[at] > entry_epoch(e) && users < 2) {
+		if (group_version(leaf, group, live->epoch[at]) != e)
+			continue;
+		*one = at;
+		users++;
+	}
+	return users;
+}
+
 /* How many live epochs see entry @i: 0, 1 or more (2). *@one: index of the last. */
 static unsigned int entry_users(const struct cow_leaf *leaf, const struct cow_group *group,
 				u32 i, const struct cow_live *live, u32 *one)
@@ -1335,8 +1382,10 @@ static unsigned int entry_users(const struct cow_leaf *leaf, const struct cow_gr
 		*one = at - 1;
 		return at && live->epoch[at - 1] == epoch;
 	}
+	if (entry_kind(&leaf->entry[i]) == COW_CURRENT)
+		return current_users(leaf, group, i, live, one);
 	for (j = i; j-- > group->begin; ) {
-		if (cow_kind_is_private(entry_kind(&leaf->entry[j])))
+		if (!cow_kind_is_copied(entry_kind(&leaf->entry[j])))
 			continue;
 		above = entry_epoch(&leaf->entry[j]);
 		break;
@@ -1383,7 +1432,7 @@ static bool entry_is_sole_copy(const struct cow_leaf *leaf, u32 i)
 	u32 start = entry_start(&leaf->entry[i]);
 
 	/* Those that were added are alone. */
-	return !cow_kind_is_private(entry_kind(&leaf->entry[i])) &&
+	return cow_kind_is_copied(entry_kind(&leaf->entry[i])) &&
 	       (!i || entry_start(&leaf->entry[i - 1]) != start) &&
 	       (i + 1 >= leaf->nr || entry_start(&leaf->entry[i + 1]) != start);
 }

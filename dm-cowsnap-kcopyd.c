@@ -288,7 +288,7 @@ static void job_get_pages(struct cow_job *job, struct cow_pages *from, unsigned 
 /* Speculative jobs get half of the pages at most, so that others need not wait. */
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
-	unsigned int want = job->bdev ?
+	unsigned int want = job->bdev || job->own_data ?
 		sectors_to_pages(job->nr_sectors + job->pad_sectors) : 0;
 	unsigned int base = READ_ONCE(e->nr_base), spare = 0;
 
@@ -809,8 +809,9 @@ u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
 	return seed;
 }
 
-void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
-			 struct bio *bio)
+/* The two have the same sectors, in the one direction or the other. */
+static void job_copy_bio(struct cow_job *job, unsigned int offset_sectors, struct bio *bio,
+			 bool to_bio)
 {
 	struct bvec_iter iter;
 	struct bio_vec bv;
@@ -823,12 +824,27 @@ void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
 			void *data = job_data(job, offset_sectors,
 					      (bv.bv_len - at) >> SECTOR_SHIFT, &part);
 
-			memcpy_to_page(bv.bv_page, bv.bv_offset + at, data,
-				       part << SECTOR_SHIFT);
+			if (to_bio)
+				memcpy_to_page(bv.bv_page, bv.bv_offset + at, data,
+					       part << SECTOR_SHIFT);
+			else
+				memcpy_from_page(data, bv.bv_page, bv.bv_offset + at,
+						 part << SECTOR_SHIFT);
 			at += part << SECTOR_SHIFT;
 			offset_sectors += part;
 		}
 	}
+}
+
+void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
+			 struct bio *bio)
+{
+	job_copy_bio(job, offset_sectors, bio, true);
+}
+
+void cow_job_copy_from_bio(struct cow_job *job, unsigned int offset_sectors, struct bio *bio)
+{
+	job_copy_bio(job, offset_sectors, bio, false);
 }
 
 static void job_zero_pad(struct cow_job *job)
@@ -1017,7 +1033,7 @@ static void note_read(struct cow_engine *e, const struct cow_job *job)
 	e->stats.jobs++;
 	if (job->bdev)
 		e->stats.read_sectors += job->nr_sectors;
-	if (e->rotational)
+	if (e->rotational && !job->own_data)
 		note_time(&e->read_ns, job);
 }
 

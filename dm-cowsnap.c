@@ -324,6 +324,7 @@ static int origin_map(struct dm_target *ti, struct bio *bio)
 
 	bio_set_dev(bio, ct->origin_dev->bdev);
 	if (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge) &&
+	    !READ_ONCE(ct->origin->redirects_to) &&
 	    !cow_is_sealed(ct->origin, bio->bi_iter.bi_sector))
 		return DM_MAPIO_REMAPPED;
 	if (!bio_sectors(bio) && flush_is_mapped(ct, bio, &r))

@@ -21,6 +21,7 @@
 #include "admin/store.h"
 #include "admin/track.h"
 #include "admin/tuning.h"
+#include "disk/current.h"
 #include "disk/meta.h"
 #include "disk/places.h"
 #include "disk/prepare.h"
@@ -223,6 +224,7 @@ static void store_hook(struct cow_store *store)
 	spin_lock(&o->state_lock);
 	cover_snapshots(store);
 	list_add_tail_rcu(&store->node, &o->stores);
+	cow_current_hook(store);
 	cow_ahead_limit(o);
 	cow_around_limit(o);
 	spin_unlock(&o->state_lock);

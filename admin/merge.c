@@ -28,6 +28,7 @@
 #include "admin/carry.h"
 #include "admin/merge.h"
 #include "admin/stretch.h"
+#include "disk/current.h"
 #include "disk/meta.h"
 #include "disk/super.h"
 #include "io/merge.h"
@@ -117,6 +118,11 @@ struct cow_merge *cow_merge_prepare(struct cow_snap *snap)
 		DMERR("store %pg is read-only: make it writable, snapshot %u is to be merged",
 		      snap->store->bdev, snap->id);
 		return ERR_PTR(-EROFS);
+	}
+	if (cow_current_is_used(snap->store)) {
+		DMERR("store %pg redirects: settle it first, snapshot %u cannot be merged",
+		      snap->store->bdev, snap->id);
+		return ERR_PTR(-EBUSY);
 	}
 	if (lacks_chunks(snap))
 		return ERR_PTR(-EUCLEAN);

@@ -41,11 +41,13 @@ struct taken_out {
 	struct places *runs;
 	size_t nr;
 	size_t max;
+	u64 nr_current;			/* chunks that were CURRENT */
 };
 
 static int taken_out_init(struct taken_out *t, size_t max)
 {
 	t->nr = 0;
+	t->nr_current = 0;
 	t->max = max;
 	t->runs = kvmalloc_array(max, sizeof(t->runs[0]), GFP_NOIO);
 	return t->runs ? 0 : -ENOMEM;
@@ -58,6 +60,8 @@ static void take_out(void *context, const struct cow_extent *ext)
 
 	if (!cow_has_place(ext))
 		return;
+	if (ext->kind == COW_CURRENT)
+		t->nr_current += ext->nr;
 	if (last && last->first + last->nr == ext->place) {
 		last->nr += ext->nr;
 		return;
@@ -79,6 +83,10 @@ static void give_back(struct cow_store *store, struct taken_out *t)
 		spin_unlock(&store->origin->state_lock);
 	}
 	t->nr = 0;
+	spin_lock(&store->origin->state_lock);
+	store->nr_current -= t->nr_current;
+	spin_unlock(&store->origin->state_lock);
+	t->nr_current = 0;
 }
 
 /*

@@ -15,6 +15,7 @@
 #include "admin/activate.h"
 #include "admin/snapshots.h"
 #include "admin/track.h"
+#include "disk/current.h"
 #include "disk/places.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
@@ -58,6 +59,10 @@ static bool snap_agrees(struct cow_snap *snap, const struct cow_snap_args *args,
 		cow_fail(error, "Snapshot %u was merged into its origin: delete it", snap->id);
 	else if (snap->state == COW_SNAP_TRACKER)
 		cow_fail(error, "Snapshot %u was given up to a tracker: it has no data", snap->id);
+	else if (args->merge && cow_current_is_used(snap->store))
+		cow_fail(error,
+			 "Store %pg redirects: settle it first, snapshot %u cannot be merged",
+			 snap->store->bdev, snap->id);
 	else if (args->merge && snap->nr_tables && snap->state == COW_SNAP_LIVE &&
 		 !args->takes_over)
 		cow_fail(error, "Snapshot %u is in use: remove its device before it is merged",

@@ -27,6 +27,7 @@
 #include "copy/undo.h"
 #include "disk/checkpoint.h"
 #include "disk/commit.h"
+#include "disk/current.h"
 #include "disk/load.h"
 #include "disk/log.h"
 #include "disk/meta.h"
@@ -128,6 +129,7 @@ static void init_work(struct cow_store *store)
 	INIT_WORK(&store->mark_work, cow_super_mark_work);
 	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
 	INIT_DELAYED_WORK(&store->zone_work, cow_zone_work);
+	INIT_DELAYED_WORK(&store->current_work, cow_current_work);
 	INIT_WORK(&store->check_work, cow_verify_work);
 	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
 	INIT_WORK(&store->track_work, cow_track_work);
@@ -149,6 +151,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	INIT_LIST_HEAD(&store->undo);
 	INIT_LIST_HEAD(&store->trackers);
 	INIT_LIST_HEAD(&store->track_waiting);
+	INIT_LIST_HEAD(&store->current_waiting);
 	mutex_init(&store->track_lock);
 	xa_init(&store->ids);
 	xa_init_flags(&store->records, XA_FLAGS_ALLOC);
@@ -458,6 +461,7 @@ static void stop_works(struct cow_store *store)
 	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->note_work);
 	cancel_delayed_work_sync(&store->zone_work);
+	cancel_delayed_work_sync(&store->current_work);
 	cancel_delayed_work_sync(&store->full_work);
 	cancel_delayed_work_sync(&store->reclaim_work);
 	cancel_work_sync(&store->event_work);
@@ -490,6 +494,7 @@ static void store_close(struct cow_store *store)
 	if (!said)
 		cow_absent_add(origin, cow_meta_uuid(store->meta), true);
 	store_quiesce(store);
+	cow_current_unhook(store);
 	cow_seal_forget(store);
 	list_del(&store->all_node);
 	store_free(store);

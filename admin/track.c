@@ -26,6 +26,7 @@
 #include "dm-cowsnap.h"
 #include "admin/merge.h"
 #include "admin/track.h"
+#include "disk/current.h"
 #include "disk/meta.h"
 #include "disk/super.h"
 #include "disk/track.h"
@@ -542,6 +543,8 @@ static const char *stands_in_the_way(const struct cow_store *store, const struct
 		return "is not live";
 	if (snap->epoch <= cow_store_damage(store))
 		return "has lost chunks: run cowsnap repair";
+	if (cow_current_is_used(store))
+		return "is in a store that redirects: settle it first";
 	if (nr_trackers(store) >= COWSNAP_MAX_TRACKERS)
 		return "is one too many: delete a tracker first";
 	if (!store->writable || cow_meta_is_fenced(store->meta) ||

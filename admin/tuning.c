@@ -9,6 +9,7 @@
 #include "admin/merge.h"
 #include "admin/tuning.h"
 #include "copy/undo.h"
+#include "disk/current.h"
 #include "disk/super.h"
 #include "io/ahead.h"
 #include "io/around.h"
@@ -16,6 +17,7 @@
 #include "origin/origin.h"
 #include "store/options.h"
 #include "store/room.h"
+#include "store/snapshots.h"
 #include "store/store.h"
 
 int cow_store_reserve_undo(struct cow_store *store, unsigned int kib)
@@ -64,6 +66,51 @@ static bool is_given(const struct cow_given *given, enum cow_option_id id)
 	return given->given & BIT(id);
 }
 
+/* What a store cannot have beside writes that are redirected, or NULL. */
+static const char *stands_in_the_way(struct cow_store *store)
+{
+	struct cow_snap *snap;
+
+	lockdep_assert_held(&store->origin->admin_lock);
+	if (!store->meta)
+		return "it is transient";
+	if (store->seal_state != COWSNAP_SEAL_SEALED)
+		return "its origin is not sealed: run cowsnap seal first";
+	if (store->merging)
+		return "a snapshot is being merged";
+	if (store->damaged_blocks || cow_store_damage(store))
+		return "it has lost chunks of snapshots: run cowsnap repair";
+	list_for_each_entry(snap, &store->snaps, node)
+		if (snap->state == COW_SNAP_TRACKER)
+			return "it has trackers";
+	return NULL;
+}
+
+/* The disk says that it redirects before it does. */
+static int store_set_redirect(struct cow_store *store, unsigned int percent)
+{
+	unsigned int noio = cow_admin_enter(store->origin);
+	const char *why = percent ? stands_in_the_way(store) : NULL;
+	struct cow_change change;
+	int r = -EINVAL;
+
+	if (why) {
+		DMERR("store %pg cannot redirect: %s", store->bdev, why);
+	} else {
+		cow_change_begin(&change, store, NULL);
+		change.options.redirect = percent;
+		change.either = true;
+		r = cow_change_end(&change);
+	}
+	if (!r) {
+		spin_lock(&store->origin->state_lock);
+		cow_current_hook(store);
+		spin_unlock(&store->origin->state_lock);
+	}
+	cow_admin_leave(store->origin, noio);
+	return r;
+}
+
 int cow_store_set_options(struct cow_store *store, const struct cow_given *given)
 {
 	struct cow_change change;
@@ -75,6 +122,8 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 	}
 	if (is_given(given, COW_OPTION_UNDO_BUFFER))
 		r = store_set_undo(store, given->value.undo_buffer);
+	if (!r && is_given(given, COW_OPTION_REDIRECT))
+		r = store_set_redirect(store, given->value.redirect);
 	if (r)
 		return r;
 	cow_change_begin(&change, store, NULL);

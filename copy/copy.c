@@ -8,6 +8,7 @@
  *   COPIED   data and slots in one record of the log; then published. Or, by the tables, data and
  *            slots in parallel, one commit; then published
  *   PRIVATE  data first, durably; then its slots; then published
+ *   CURRENT  as COPIED by the log, or as PRIVATE by the tables
  */
 #include <linux/module.h>
 
@@ -21,6 +22,7 @@
 #include "disk/commit.h"
 #include "disk/log.h"
 #include "disk/verify.h"
+#include "origin/bio.h"
 #include "origin/origin.h"
 #include "origin/seal.h"
 #include "store/epochs.h"
@@ -58,8 +60,10 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 		p->status = pending_verify(p, job);
 	if (p->status || pending_stays(p))
 		return;
+	if (p->mode == COW_BY_DATA)
+		cow_job_copy_from_bio(job, p->offset_sectors, p->carrier->bio);
 	/* Without a live snapshot nothing will read the data. */
-	if (!cow_store_has_readers(store)) {
+	if (p->kind != COW_CURRENT && !cow_store_has_readers(store)) {
 		p->kind = COW_HOME;
 		return;
 	}
@@ -68,7 +72,7 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 		cow_pending_settle_room(p);
 		return;
 	}
-	if (store->meta && !cow_kind_is_private(p->kind))
+	if (store->meta && !cow_kind_needs_data(p->kind))
 		cow_meta_join(p, job);
 	if (p->again)
 		return;
@@ -95,7 +99,7 @@ static bool pending_done(struct cow_pending *p)
 		cow_log_done(p);
 		return true;
 	}
-	if (!cow_kind_is_private(p->kind))
+	if (!cow_kind_needs_data(p->kind))
 		return cow_meta_data_done(p);
 	return p->status || !cow_meta_join(p, NULL);
 }
@@ -155,6 +159,16 @@ bool cow_pending_copy_here(struct cow_pending *leader, struct block_device *bdev
 {
 	pending_set_job(leader, bdev, sector, nr_sectors, pad_sectors);
 	return cow_engine_submit_here(leader->store->origin->engine, &leader->job);
+}
+
+void cow_pending_take_data(struct cow_pending *p, sector_t nr_sectors, sector_t pad_sectors)
+{
+	list_add(&p->node, &p->sharers);
+	p->job.own_data = true;
+	pending_set_job(p, NULL, 0, nr_sectors, pad_sectors);
+	/* Nothing is read: there is no seek to be spared by waiting for others. */
+	p->job.patient = false;
+	cow_engine_submit(p->store->origin->engine, &p->job);
 }
 
 void cow_pending_copy_again(struct cow_pending *p)

@@ -18,6 +18,13 @@ void cow_pending_copy(struct cow_pending *leader, struct block_device *bdev,
 bool cow_pending_copy_here(struct cow_pending *leader, struct block_device *bdev,
 			   sector_t sector, sector_t nr_sectors, sector_t pad_sectors);
 
+/*
+ * The data of @pending, the only one of its job, is that of its carrier (COW_BY_DATA): so many
+ * sectors, and zeroes behind them. Any context.
+ */
+void cow_pending_take_data(struct cow_pending *pending, sector_t nr_sectors,
+			   sector_t pad_sectors);
+
 /* Copy @pending once more, in a job of its own. Engine's worker. */
 void cow_pending_copy_again(struct cow_pending *pending);
 

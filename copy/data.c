@@ -61,6 +61,8 @@ void cow_pending_settle_room(struct cow_pending *p)
 	store->zero_chunks += p->nr_zero;
 	if (p->kind == COW_COPIED)
 		store->copied_chunks += cow_pending_nr(p);
+	else if (p->kind == COW_CURRENT)
+		store->redirected += cow_pending_nr(p);
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -76,7 +78,7 @@ void cow_pending_write(struct cow_pending *p, struct cow_job *job)
 
 	/* A slot without a checksum may only be written when its data is durable. */
 	if (store->meta)
-		flags |= cow_kind_is_private(p->kind) ? REQ_FUA : cow_meta_fua(store->meta);
+		flags |= cow_kind_needs_data(p->kind) ? REQ_FUA : cow_meta_fua(store->meta);
 	for (; cow_pending_next_stretch(p, false, &from, &to); from = to)
 		cow_job_write(job, pending_offset(p, from),
 			      cow_chunk_to_sector(store, to - from), store->bdev,

@@ -18,6 +18,7 @@ enum cow_pending_mode {
 	COW_BY_COPY,		/* the engine copies it into the store */
 	COW_BY_BIO,		/* a snapshot's write brings whole chunks itself */
 	COW_BY_MARK,		/* no data to move: only the map changes */
+	COW_BY_DATA,		/* a write to the origin is redirected: its data is copied */
 };
 
 /* How far a pending of a persistent store has come in its commit, in this order. */
@@ -68,7 +69,7 @@ struct cow_pending {
 	struct cow_log_write *record;	/* of the log, that commits it instead; or NULL */
 	bool again;			/* no memory to join: to be copied once more */
 	blk_status_t status;
-	struct cow_bio *carrier;	/* mode COW_BY_BIO: the write itself */
+	struct cow_bio *carrier;	/* modes COW_BY_BIO and COW_BY_DATA: the write itself */
 	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];
 	unsigned long mapped[BITS_TO_LONGS(COW_RUN_CHUNKS)];	/* in the map already */
 };

@@ -66,9 +66,15 @@ static bool pending_may_be_dead(const struct cow_pending *p)
 
 	rcu_read_lock();
 	live = rcu_dereference(p->store->live);
-	/* Newer than all that is live, or older: in between some snapshot sees it. */
-	dead = live && (cow_store_copy_epoch(p->store, live) < p->epoch ||
-			live->epoch[0] > p->epoch);
+	/*
+	 * Newer than all that is live, or older: in between some snapshot sees it. (Or, where it is
+	 * what the origin shows, the one before it.)
+	 */
+	if (live)
+		dead = cow_store_copy_epoch(p->store, live) < p->epoch ||
+		       live->epoch[0] > p->epoch;
+	else
+		dead = p->kind == COW_CURRENT;
 	rcu_read_unlock();
 	return dead;
 }
@@ -78,7 +84,8 @@ static int pending_insert(struct cow_pending *p)
 	u64 from = 0, to;
 	int r = 0;
 
-	if (p->kind == COW_HOME || !cow_store_has_readers(p->store)) {
+	if (p->kind == COW_HOME ||
+	    (p->kind != COW_CURRENT && !cow_store_has_readers(p->store))) {
 		/* Chunks that are in the map already are given back by a reclaim. */
 		if (!bitmap_empty(p->mapped, cow_pending_nr(p)))
 			cow_store_reclaim(p->store);
@@ -106,6 +113,8 @@ static void pending_free_room(struct cow_pending *p)
 
 	if (!p->nr_room)
 		return;
+	if (p->kind == COW_CURRENT)
+		p->store->nr_current -= p->nr_room;
 	/* A slot of the commit that failed may be on the disk, and name it. */
 	if (p->status && cow_store_is_fenced(p->store))
 		return;
@@ -132,7 +141,7 @@ static void remember_preserved(struct cow_pending *p)
 	live = rcu_dereference_protected(store->live,
 					 lockdep_is_held(&store->origin->state_lock));
 	/* Without a place of its own left to give back it is in the map. */
-	if (p->exact && !p->nr_room && live &&
+	if (p->kind != COW_CURRENT && p->exact && !p->nr_room && live &&
 	    p->epoch == cow_store_copy_epoch(store, live))
 		cow_known_add(&store->known, p->first, cow_pending_nr(p));
 }
@@ -168,10 +177,24 @@ static void end_carrier(struct cow_bio *carrier, blk_status_t status)
 	bio_endio(carrier->bio);
 }
 
+/* Whose writes end after an error: those of a snapshot's epoch, or of the origin (NOW). */
+static u32 refused_epoch(const struct cow_pending *p)
+{
+	if (!p->status)
+		return 0;
+	if (p->kind == COW_CURRENT)
+		return COW_EPOCH_NOW;
+	return cow_kind_is_private(p->kind) ? p->epoch : 0;
+}
+
+static bool is_refused(const struct cow_bio *cb, u32 refused)
+{
+	return refused && refused == (cb->snap ? cb->snap->epoch : COW_EPOCH_NOW);
+}
+
 /*
  * What was parked decides again. If its copy was gathered, @going, the next copies wait for it.
- * After an error the writes of the snapshot of epoch @refused end; those of another one have not
- * been tried yet.
+ * After an error the writes of epoch @refused end; those of another one have not been tried yet.
  */
 static void let_go(struct cow_origin *o, struct list_head *parked, bool exact, bool going,
 		   u32 refused)
@@ -181,7 +204,7 @@ static void let_go(struct cow_origin *o, struct list_head *parked, bool exact, b
 	list_for_each_entry_safe(cb, next, parked, node) {
 		list_del_init(&cb->node);
 		cb->exact |= exact;
-		if (refused && cb->snap && cb->snap->epoch == refused) {
+		if (is_refused(cb, refused)) {
 			cow_bio_finish(cb, BLK_STS_IOERR);
 			continue;
 		}
@@ -201,7 +224,7 @@ void cow_pending_release(struct cow_pending *p)
 	struct cow_origin *o = store->origin;
 	struct cow_bio *carrier = p->carrier;
 	blk_status_t status = p->status;
-	u32 refused = status && cow_kind_is_private(p->kind) ? p->epoch : 0;
+	u32 refused = refused_epoch(p);
 	bool exact = p->unread;
 	bool going = p->job.going;
 	LIST_HEAD(parked);
@@ -236,11 +259,28 @@ void cow_pending_release(struct cow_pending *p)
 
 /* ----------------------------------------------------------------- in between */
 
+/*
+ * A write of the origin could not be redirected. If its record or its slot may be on the disk, it
+ * may count when the store is opened again: until then nothing that is written home would last.
+ */
+static void current_failed(struct cow_store *store)
+{
+	if (!cow_store_is_fenced(store) || READ_ONCE(store->current_failed))
+		return;
+	WRITE_ONCE(store->current_failed, true);
+	DMERR("store %pg: data of %pg could not be written to it: no more writes until it is opened again",
+	      store->bdev, store->origin->bdev);
+}
+
 static void pending_failed(struct cow_pending *p)
 {
 	/* A snapshot's own write fails alone: nothing old is lost with it. */
 	if (cow_kind_is_private(p->kind))
 		return;
+	if (p->kind == COW_CURRENT) {
+		current_failed(p->store);
+		return;
+	}
 	/* Nothing is lost either while home is not written: the next write decides. */
 	if (p->unread && !p->exact)
 		return;
@@ -289,7 +329,8 @@ static void pending_map(struct cow_pending *p)
 		p->nr_room = 0;
 	else if (cow_kind_is_private(p->kind))
 		p->status = BLK_STS_IOERR;
-	if (!cow_reads_wait(p))
+	/* Home does not change for what is redirected. */
+	if (p->kind == COW_CURRENT || !cow_reads_wait(p))
 		cow_pending_release(p);
 }
 

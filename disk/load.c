@@ -23,6 +23,9 @@
  * opens a store before its origin has a length; then all slots in doubt wait until it has
  * one (cow_load_settle()). Those of a sealed origin wait until it is known to be the store's.
  *
+ * CURRENT slots, data of the origin, are in doubt in records alone, and their data decides: home has
+ * had nothing to do with them. A store is refused that may have lost some.
+ *
  * Records of the log (disk/replay.c) come behind the tables. A slot of one counts where the table
  * has none; it is in doubt if its record is not known to have ended. Those that are believed are
  * written into the tables.
@@ -116,6 +119,8 @@ static int take_in(struct cow_loader *l, const struct cow_extent *ext)
 {
 	struct cow_run run;
 
+	if (ext->kind == COW_CURRENT)
+		l->store->nr_current += ext->nr;
 	cow_run_pack(&run, ext);
 	return cow_intake_add(&l->intake, &run);
 }
@@ -179,6 +184,7 @@ static const enum cow_kind kind_of_slot[] = {
 	[COWSNAP_SLOT_ZERO] = COW_ZERO,
 	[COWSNAP_SLOT_PRIVATE] = COW_PRIVATE,
 	[COWSNAP_SLOT_PRIVATE_ZERO] = COW_PRIVATE_ZERO,
+	[COWSNAP_SLOT_CURRENT] = COW_CURRENT,
 };
 
 struct cow_raw_slot {
@@ -193,6 +199,13 @@ static void slot_parse(const struct cowsnap_slot *slot, struct cow_raw_slot *raw
 	raw->epoch = cowsnap_slot_epoch(slot);
 	raw->kind = cowsnap_slot_kind(slot);
 	raw->fresh = cowsnap_slot_is_fresh(slot);
+}
+
+/* Only what is not sealed is redirected. */
+static bool current_makes_sense(const struct cow_loader *l, const struct cow_raw_slot *raw)
+{
+	return l->store->has_current && l->store->seal_state == COWSNAP_SEAL_SEALED &&
+	       raw->chunk >= cowsnap_seal_chunks(l->geometry);
 }
 
 static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *raw,
@@ -210,6 +223,8 @@ static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *ra
 		return raw->chunk * cowsnap_block_records(l->geometry) *
 			       l->geometry->chunk_blocks <
 		       COWSNAP_MAX_SNAPSHOTS - COWSNAP_SUPER_RECORDS;
+	if (raw->kind == COWSNAP_SLOT_CURRENT && !current_makes_sense(l, raw))
+		return false;
 	return raw->epoch && raw->epoch <= COW_EPOCH_MAX && raw->chunk < l->origin_chunks;
 }
 
@@ -382,7 +397,7 @@ static void add_logged(struct cow_loader *l, u64 place, const struct cowsnap_slo
 	cowsnap_slot_set_fresh(&placed->slot, false);
 }
 
-/* Records have copies alone. */
+/* Records have copies, and what was redirected. */
 static bool logged_makes_sense(void *context, const struct cowsnap_slot *slot, u32 nr, u64 place)
 {
 	struct cow_raw_slot raw;
@@ -390,7 +405,8 @@ static bool logged_makes_sense(void *context, const struct cowsnap_slot *slot, u
 
 	for (i = 0; i < nr; i++) {
 		slot_parse(&slot[i], &raw);
-		if ((raw.kind != COWSNAP_SLOT_COPIED && raw.kind != COWSNAP_SLOT_ZERO) ||
+		if ((raw.kind != COWSNAP_SLOT_COPIED && raw.kind != COWSNAP_SLOT_ZERO &&
+		     raw.kind != COWSNAP_SLOT_CURRENT) ||
 		    !slot_makes_sense(context, &raw, place + i))
 			return false;
 	}
@@ -417,7 +433,7 @@ static int load_logged(void *context, const struct cowsnap_slot *slot, u64 place
 	ext.place = place;
 	ext.epoch = raw.epoch;
 	ext.kind = kind_of_slot[raw.kind];
-	if (in_doubt && ext.kind == COW_COPIED)
+	if (in_doubt && ext.kind != COW_ZERO)
 		return add_suspect(l, &ext, SEQUENCE_OF_LOG, cowsnap_slot_crc(slot));
 	add_logged(l, place, slot);
 	return take_in(l, &ext);
@@ -462,14 +478,12 @@ static bool buffer_has_crc(struct cow_loader *l, const struct cow_suspect *s)
 	return crc32c(seed, l->buffer, (size_t)store->chunk_sectors << SECTOR_SHIFT) == s->crc;
 }
 
-static bool data_is_right(struct cow_loader *l, const struct cow_suspect *s)
+static int read_data(struct cow_loader *l, const struct cow_suspect *s)
 {
 	struct cow_store *store = l->store;
 
-	return !cow_meta_io(store->bdev, REQ_OP_READ,
-			    cow_chunk_to_sector(store, s->ext.place), l->buffer,
-			    (size_t)store->chunk_sectors << SECTOR_SHIFT) &&
-	       buffer_has_crc(l, s);
+	return cow_meta_io(store->bdev, REQ_OP_READ, cow_chunk_to_sector(store, s->ext.place),
+			   l->buffer, (size_t)store->chunk_sectors << SECTOR_SHIFT);
 }
 
 /* Behind the end of the origin the copy has zeroes. */
@@ -504,8 +518,13 @@ static bool home_has_it(struct cow_loader *l, const struct cow_suspect *s)
 
 static enum cow_verdict judge(struct cow_loader *l, const struct cow_suspect *s)
 {
-	if (data_is_right(l, s))
+	int r = read_data(l, s);
+
+	if (!r && buffer_has_crc(l, s))
 		return COW_BELIEVED;
+	/* Home has what it had, and what is in doubt has not been written in place. */
+	if (s->ext.kind == COW_CURRENT)
+		return r ? COW_DAMAGED : COW_UNFINISHED;
 	if (home_has_it(l, s))
 		return COW_UNFINISHED;
 	DMERR_LIMIT("store %pg: chunk %llu: wrong checksum, and the origin's %llu is another",
@@ -516,9 +535,10 @@ static enum cow_verdict judge(struct cow_loader *l, const struct cow_suspect *s)
 /* Whether its data is right or was damaged later, its record had ended. */
 static void believe_logged(struct cow_loader *l, const struct cow_suspect *s)
 {
+	u8 kind = s->ext.kind == COW_CURRENT ? COWSNAP_SLOT_CURRENT : COWSNAP_SLOT_COPIED;
 	struct cowsnap_slot slot;
 
-	cowsnap_slot_set(&slot, s->ext.chunk, s->ext.epoch, COWSNAP_SLOT_COPIED, s->crc);
+	cowsnap_slot_set(&slot, s->ext.chunk, s->ext.epoch, kind, s->crc);
 	add_logged(l, s->ext.place, &slot);
 }
 
@@ -689,6 +709,9 @@ static int settle(struct cow_loader *l)
 		r = forget_the_dead(store);
 	if (r)
 		return r;
+	/* All of it was settled: older versions may come back. */
+	if (!store->nr_current && !store->options.redirect)
+		store->has_current = false;
 	if (store->writable)
 		forget_zones(store);
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), max(l->last, l->durable));
@@ -839,6 +862,8 @@ static void dead_is_free(void *context, const struct cow_extent *ext)
 
 	spin_lock(&store->origin->state_lock);
 	cow_space_free(&store->space, ext->place, ext->nr);
+	if (ext->kind == COW_CURRENT)
+		store->nr_current -= ext->nr;
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -930,6 +955,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->damage_epoch = min_t(u64, le64_to_cpu(super->damage_epoch), COW_EPOCH_MAX);
 	store->damaged_blocks = le32_to_cpu(super->damaged_blocks);
 	store->damage_mark = le32_to_cpu(super->damage_mark);
+	store->has_current = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_CURRENT;
 	store->has_tracked = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_TRACK;
 	store->invalid_epoch = min_t(u64, le64_to_cpu(super->invalid_epoch), COW_EPOCH_MAX);
 	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?
@@ -981,6 +1007,19 @@ static void note_lost_records(struct cow_loader *l)
 	store->lost_epoch = store->epoch++;
 }
 
+/* With what is lost the origin may have lost data, and nobody knows where home is to be believed. */
+static bool origin_is_whole(struct cow_loader *l, char **error)
+{
+	struct cow_store *store = l->store;
+
+	if (!store->has_current || (!l->damaged && !l->lost_records_of_log))
+		return true;
+	cow_fail(error,
+		 "Store %pg has data of its origin (redirect), and lost %u table blocks and %u records of its log: run cowsnap check",
+		 store->bdev, l->damaged, l->lost_records_of_log);
+	return false;
+}
+
 static int load_all(struct cow_loader *l, const struct cowsnap_super *super, char **error)
 {
 	struct cow_store *store = l->store;
@@ -992,6 +1031,8 @@ static int load_all(struct cow_loader *l, const struct cowsnap_super *super, cha
 		cow_fail(error, "Store %pg cannot be read (error %d)", store->bdev, r);
 		return r;
 	}
+	if (!origin_is_whole(l, error))
+		return -EUCLEAN;
 	r = load_snapshots(l, super, error);
 	if (r)
 		return r;

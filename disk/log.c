@@ -18,7 +18,8 @@
  *  I2  a pending is published only when the bio with its record and its data has ended, with FUA
  *      if the device has a cache.
  *  I5  a slot comes into a table only when its record is durable; a record says "durable" of
- *      others only when these are.
+ *      others only when these are. What a record has of CURRENT may be written in place only
+ *      when the disk says so of that record: cow_log_is_noted().
  *
  * What a crash leaves: records that had not ended may be there or not, and of those that are, the
  * data may be missing. disk/replay.c finds out.
@@ -95,10 +96,12 @@ struct cow_log_write {
 	u32 vecs;			/* pages of all data */
 	u32 nr_members;
 	u32 left;			/* members that cow_log_done() has not been called for */
+	u64 said_end;			/* where the durable ones end that it speaks of */
 	bool ended;
 	unsigned int size;		/* whose gap it has: meta->log.gap[]; or NOT_JUDGED */
 	u32 gap_most;
 	u64 sent_ns, ended_ns;		/* where the disk turns */
+	bool failed;
 	void *block;
 	struct cow_log_member member[];
 };
@@ -253,6 +256,14 @@ static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
 
 /* ---------------------------------------------------------------- and is filled */
 
+u32 cow_log_run_max(const struct cow_meta *meta)
+{
+	const struct cow_store *store = meta->store;
+
+	return clamp(LOG_JOB_SECTORS >> store->chunk_shift, 1U,
+		     cowsnap_log_slots(&meta->geometry));
+}
+
 /* Could a record take the run? */
 static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 		      const struct cow_job *job)
@@ -261,7 +272,8 @@ static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 	unsigned int sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
 
 	return READ_ONCE(store->options.log) && cow_log_suits(store) &&
-	       !cow_meta_is_fenced(meta) && p->kind == COW_COPIED &&
+	       !cow_meta_is_fenced(meta) &&
+	       (p->kind == COW_COPIED || p->kind == COW_CURRENT) &&
 	       !READ_ONCE(job->speculative) && job->nr_sectors <= LOG_JOB_SECTORS &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;
@@ -360,6 +372,7 @@ static void record_seal(struct cow_log_write *w)
 	record->series = cpu_to_le64(zone->series);
 	record->mark = cpu_to_le64(cowsnap_log_mark(w->meta->uuid, sector, zone->series));
 	record->durable = cpu_to_le32(zone->durable);
+	w->said_end = zone->durable_end;
 	record->nr = cpu_to_le16(w->nr);
 	record->crc = cpu_to_le32(cowsnap_log_crc(w->meta->uuid, sector, record,
 						  g->block_bytes));
@@ -448,6 +461,15 @@ static int put_slots(struct cow_log_write *w, const struct cow_pending *p)
 	return min(r, 0);
 }
 
+/* Nothing below @end is in doubt any more. The worker does this, and who writes superblocks. */
+static void note_up_to(struct cow_log_zone *zone, u64 end)
+{
+	u64 was = READ_ONCE(zone->noted_end);
+
+	while (was < end && !try_cmpxchg64(&zone->noted_end, &was, end))
+		;
+}
+
 /* Records are durable in any order; those before the first that is not are counted. */
 static void count_durable(struct cow_meta *meta, struct cow_log_zone *zone)
 {
@@ -457,11 +479,13 @@ static void count_durable(struct cow_meta *meta, struct cow_log_zone *zone)
 		if (!w->ended)
 			break;
 		list_del(&w->node);
+		if (!cow_meta_is_fenced(meta)) {
+			WRITE_ONCE(zone->durable, zone->durable + 1);
+			/* Pairs with smp_load_acquire() in cow_log_begin_note(). */
+			smp_store_release(&zone->durable_end, w->chunk + 1 + w->nr);
+			WRITE_ONCE(meta->log.nr_durable, meta->log.nr_durable + 1);
+		}
 		write_free(w);
-		if (cow_meta_is_fenced(meta))
-			continue;
-		WRITE_ONCE(zone->durable, zone->durable + 1);
-		WRITE_ONCE(meta->log.nr_durable, meta->log.nr_durable + 1);
 	}
 }
 
@@ -485,6 +509,8 @@ static void record_ended(struct cow_log_write *w)
 
 	w->ended = true;
 	judge_gap(meta, w);
+	if (!w->failed)
+		note_up_to(&meta->log.zone[zone], w->said_end);
 	count_durable(meta, &meta->log.zone[zone]);
 	cow_meta_note(meta);
 	spin_lock(&store->origin->state_lock);
@@ -501,8 +527,10 @@ void cow_log_done(struct cow_pending *p)
 	/* It may be on the disk without its data. Nothing follows it, as after a commit. */
 	if (!p->status && put_slots(w, p))
 		p->status = BLK_STS_IOERR;
-	if (p->status)
+	if (p->status) {
 		cow_meta_fence(w->meta);
+		w->failed = true;
+	}
 	if (!--w->left)
 		record_ended(w);
 }
@@ -521,6 +549,55 @@ void cow_log_set_zone(struct cow_meta *meta, unsigned int index, u64 series, u32
 	zone->series = series;
 	zone->index = durable;
 	WRITE_ONCE(zone->durable, durable);
+	zone->durable_end = 0;
+	WRITE_ONCE(zone->noted_end, 0);
+}
+
+void cow_log_begin_note(const struct cow_meta *meta, struct cow_log_note *note)
+{
+	unsigned int i;
+
+	/* What is read here is counted before. Pairs with smp_store_release() in count_durable(). */
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		note->end[i] = smp_load_acquire(&meta->log.zone[i].durable_end);
+}
+
+void cow_log_end_note(struct cow_meta *meta, const struct cow_log_note *note)
+{
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		note_up_to(&meta->log.zone[i], note->end[i]);
+}
+
+bool cow_log_can_note(const struct cow_meta *meta)
+{
+	unsigned int i;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (READ_ONCE(meta->log.zone[i].noted_end) <
+		    READ_ONCE(meta->log.zone[i].durable_end))
+			return true;
+	return false;
+}
+
+bool cow_log_is_noted(const struct cow_meta *meta, u64 place, u64 nr)
+{
+	const struct cow_store *store = meta->store;
+	unsigned int i;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		const struct cow_zone *zone = &store->zone[i];
+
+		if (zone->state == COW_ZONE_NONE || place + nr <= zone->room.start ||
+		    place >= zone->room.start + zone->room.nr)
+			continue;
+		if (min(place + nr, zone->room.start + zone->room.nr) >
+		    READ_ONCE(meta->log.zone[i].noted_end))
+			return false;
+	}
+	return true;
 }
 
 void cow_log_rest(struct cow_meta *meta, unsigned long delay)

@@ -6,6 +6,13 @@
 #include <linux/blkdev.h>
 #include <linux/types.h>
 
+#include "dm-cowsnap.h"
+
+/* Where the durable records of each zone end. */
+struct cow_log_note {
+	u64 end[COWSNAP_ZONES];
+};
+
 struct cow_job;
 struct cow_meta;
 struct cow_pending;
@@ -26,6 +33,9 @@ void cow_log_send(struct cow_meta *meta);
  */
 void cow_log_done(struct cow_pending *pending);
 
+/* The most chunks in one run that a record takes. Any context. */
+u32 cow_log_run_max(const struct cow_meta *meta);
+
 /* What the superblock may say of zone @index: records known durable. Any context. */
 u32 cow_log_durable(const struct cow_meta *meta, unsigned int index);
 
@@ -34,6 +44,23 @@ u32 cow_log_durable(const struct cow_meta *meta, unsigned int index);
  * records is under way, and none is begun until the zone is open.
  */
 void cow_log_set_zone(struct cow_meta *meta, unsigned int index, u64 series, u32 durable);
+
+/*
+ * Around a write of the superblock, which says how many records are durable: when it has succeeded
+ * these are noted. With the superblocks locked.
+ */
+void cow_log_begin_note(const struct cow_meta *meta, struct cow_log_note *note);
+void cow_log_end_note(struct cow_meta *meta, const struct cow_log_note *note);
+
+/* Would such a write note more than the disk says already? Any context. */
+bool cow_log_can_note(const struct cow_meta *meta);
+
+/*
+ * Does the disk say of the record of these chunks, of one run, that it is durable, so that nobody
+ * asks for their checksums after a crash? True also of what no record of a named zone has.
+ * origin->state_lock held.
+ */
+bool cow_log_is_noted(const struct cow_meta *meta, u64 place, u64 nr);
 
 /* For this long no zone is asked for: there is none. Any context. */
 void cow_log_rest(struct cow_meta *meta, unsigned long delay);

@@ -48,6 +48,8 @@ struct cow_log_zone {
 	u64 series;
 	u32 index;			/* of the next record */
 	u32 durable;			/* records known durable; READ_ONCE */
+	u64 durable_end;		/* the chunk behind the last of them, 0: none; READ_ONCE */
+	u64 noted_end;			/* the same of those that the disk names durable; atomic */
 	struct list_head under_way;	/* struct cow_log_write, by index */
 };
 

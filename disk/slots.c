@@ -60,6 +60,7 @@ static const u8 slot_of_kind[] = {
 	[COW_ZERO] = COWSNAP_SLOT_ZERO,
 	[COW_PRIVATE] = COWSNAP_SLOT_PRIVATE,
 	[COW_PRIVATE_ZERO] = COWSNAP_SLOT_PRIVATE_ZERO,
+	[COW_CURRENT] = COWSNAP_SLOT_CURRENT,
 };
 
 int cow_slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg,
@@ -97,7 +98,9 @@ void cow_slot_fill(struct cow_meta *meta, struct cow_pending *p, struct cow_job 
 		   struct cowsnap_slot *slot)
 {
 	enum cow_kind kind = p->nr_zero && test_bit(i, p->zero) ? COW_ZERO : p->kind;
-	u32 crc = kind == COW_COPIED ? chunk_crc(meta, p, job, i) : 0;
+	/* That of CURRENT counts in records alone: by the tables its data is durable already. */
+	bool has_crc = kind == COW_COPIED || (kind == COW_CURRENT && job);
+	u32 crc = has_crc ? chunk_crc(meta, p, job, i) : 0;
 
 	cowsnap_slot_set(slot, p->first + i, p->epoch, slot_of_kind[kind], crc);
 }
@@ -107,7 +110,7 @@ static void pending_fill_slot(struct cow_meta *meta, struct cow_pending *p,
 			      struct cow_job *job, u64 i, struct cow_block *b, u32 index)
 {
 	cow_slot_fill(meta, p, job, i, cow_block_slot(b, index));
-	if (!cow_kind_is_private(p->kind))
+	if (!cow_kind_needs_data(p->kind))
 		slot_make_fresh(b, index);
 }
 

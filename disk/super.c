@@ -121,6 +121,8 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 	}
 	if (c->has_tracked)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_TRACK);
+	if (store->has_current || c->options.redirect)
+		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_CURRENT);
 	zones_fill(c, super);
 	seal_fill(c, super);
 	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)
@@ -132,14 +134,18 @@ static int super_write(const struct cow_change *c)
 {
 	u64 progress = cow_meta_progress(c->store->meta);
 	struct cowsnap_super super;
+	struct cow_log_note note;
 	int r;
 
 	lockdep_assert_held(&c->store->records_lock);
+	cow_log_begin_note(c->store->meta, &note);
 	super_fill(c, &super);
 	r = cow_meta_write_super(c->store->meta, &super);
-	if (!r)
-		c->store->said_durable = progress;
-	return r;
+	if (r)
+		return r;
+	c->store->said_durable = progress;
+	cow_log_end_note(c->store->meta, &note);
+	return 0;
 }
 
 /* Write every block of records as memory has it. Tries all; returns the first error. */
@@ -296,6 +302,7 @@ static void change_apply(const struct cow_change *c)
 	undo_buffer = store->options.undo_buffer;
 	store->options = c->options;
 	store->options.undo_buffer = undo_buffer;
+	store->has_current |= c->options.redirect;
 	spin_unlock(&store->origin->state_lock);
 	if (snap && c->drop)
 		xa_erase(&store->records, snap->record);

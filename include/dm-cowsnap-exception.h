@@ -7,12 +7,12 @@
 
 #include "dm-cowsnap.h"
 
-/* Order matters: versions from COW_PRIVATE on belong to one epoch alone. */
 enum cow_kind {
 	COW_COPIED,		/* old data of the origin, in the store */
 	COW_ZERO,		/* old data of the origin, all zero, not written */
 	COW_PRIVATE,		/* written through a snapshot, in the store */
 	COW_PRIVATE_ZERO,	/* zeroed through a snapshot, not written */
+	COW_CURRENT,		/* of the origin since that epoch, in the store: redirected */
 	COW_HOME,		/* no exception: the origin itself (never stored) */
 };
 
@@ -21,14 +21,29 @@ static inline bool cow_kind_is_private(enum cow_kind kind)
 	return kind == COW_PRIVATE || kind == COW_PRIVATE_ZERO;
 }
 
+/* Does it hold what the origin had, up to its epoch? */
+static inline bool cow_kind_is_copied(enum cow_kind kind)
+{
+	return kind == COW_COPIED || kind == COW_ZERO;
+}
+
 /* Is there data at its place? */
 static inline bool cow_kind_has_data(enum cow_kind kind)
 {
-	return kind == COW_COPIED || kind == COW_PRIVATE;
+	return kind == COW_COPIED || kind == COW_PRIVATE || kind == COW_CURRENT;
+}
+
+/* Is its slot written only when its data is durable, so that it is never in doubt? */
+static inline bool cow_kind_needs_data(enum cow_kind kind)
+{
+	return cow_kind_is_private(kind) || kind == COW_CURRENT;
 }
 
 /* Epochs count from 1 in memory; 0 means "none". 28 bits of them fit an entry. */
 #define COW_EPOCH_MAX	COWSNAP_MAX_EPOCH
+
+/* Above all: what this epoch sees is what the origin shows, unless there is a merge. */
+#define COW_EPOCH_NOW	U32_MAX
 
 /* Most chunks that a store can have, and that the origin of a transient store can have. */
 #define COW_CHUNKS_MAX	BIT_ULL(COWSNAP_CHUNK_BITS)
@@ -55,14 +70,14 @@ struct cow_extent {
 	u64 chunk;		/* first chunk */
 	u64 nr;			/* how many chunks follow in order, at least 1 */
 	u64 place;		/* chunk in the store of the first one; see cow_placeless() */
-	u32 epoch;		/* newest epoch that the version belongs to */
+	u32 epoch;		/* newest epoch that the version belongs to; the last before CURRENT */
 	enum cow_kind kind;
 };
 
 /*
  * An extent of a persistent store in 16 bytes. word[0]: from bit 20 on the chunk; below, the
  * high bits of the epoch. word[1]: from bit 56 on its low 8 bits; bit 55 copied, not private;
- * from bit 19 on the place; 18 zeroes; below, the length - 1.
+ * from bit 19 on the place; 18 zeroes; 17 current; below, the length - 1.
  */
 struct cow_run {
 	u64 word[2];
@@ -70,9 +85,10 @@ struct cow_run {
 
 #define COW_RUN_COPIED		BIT_ULL(55)
 #define COW_RUN_ZERO		BIT_ULL(18)
+#define COW_RUN_CURRENT		BIT_ULL(17)
 
 /* Longest run in one of these. */
-#define COW_RUN_MAX		BIT_ULL(18)
+#define COW_RUN_MAX		BIT_ULL(17)
 
 /* The bits of word[0] that hold the chunk. */
 #define COW_RUN_CHUNK		GENMASK_ULL(63, 20)
@@ -84,7 +100,8 @@ static inline void cow_run_pack(struct cow_run *run, const struct cow_extent *ex
 {
 	run->word[0] = ext->chunk << 20 | ext->epoch >> 8;
 	run->word[1] = (u64)ext->epoch << 56 | ext->place << 19 | (ext->nr - 1) |
-		       (cow_kind_is_private(ext->kind) ? 0 : COW_RUN_COPIED) |
+		       (cow_kind_is_copied(ext->kind) ? COW_RUN_COPIED : 0) |
+		       (ext->kind == COW_CURRENT ? COW_RUN_CURRENT : 0) |
 		       (cow_kind_has_data(ext->kind) ? 0 : COW_RUN_ZERO);
 }
 
@@ -140,8 +157,8 @@ void cow_map_destroy(struct cow_map *map);
 
 /*
  * May an origin write touch @chunk without a copy, because no epoch in @live
- * still sees it at home? Returns for how many chunks, from 1 to @nr, the answer
- * is the same.
+ * still sees it at home? Not if it has a CURRENT version. Returns for how many chunks, from 1 to
+ * @nr, the answer is the same.
  * Context: any; takes the RCU read lock itself. @live under RCU or held.
  */
 u64 cow_map_preserved(struct cow_map *map, const struct cow_live *live,
@@ -149,15 +166,16 @@ u64 cow_map_preserved(struct cow_map *map, const struct cow_live *live,
 
 /*
  * What the snapshot of @epoch sees at @chunk and, in the same run, after it (at
- * most @nr chunks). Always fills @ext: kind COW_HOME where there is no exception.
+ * most @nr chunks). Always fills @ext: kind COW_HOME where there is no exception. With
+ * COW_EPOCH_NOW it is what the origin sees: CURRENT, or home.
  * Context: any; takes the RCU read lock itself.
  */
 void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
 		    struct cow_extent *ext);
 
 /*
- * Add the run @ext. A version of the same epoch and of the same sort (private or
- * not) is replaced; where @taken_over is not 0 the copied version of that epoch
+ * Add the run @ext. A version of the same epoch and of the same sort (private, copied or
+ * current) is replaced; where @taken_over is not 0 the copied version of that epoch
  * goes away in the same step. Readers see each leaf before or after, never between.
  * Context: may sleep. 0, or -ENOMEM with nothing lost: the first part of the run may be
  * added already. @ext becomes what is left to add, which the caller tries again.
@@ -193,7 +211,7 @@ u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk,
 
 /*
  * For how many chunks, from the first of @ext on, is @epoch the only one of @live (NULL: none)
- * that sees the copied version @ext? At most @ext->nr.
+ * that sees the version @ext, a copied one? At most @ext->nr.
  * Context: any; takes the RCU read lock itself. @live must stay.
  */
 u64 cow_map_sole(struct cow_map *map, const struct cow_live *live,

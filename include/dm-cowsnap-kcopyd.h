@@ -49,6 +49,7 @@ struct cow_job {
 	const struct cow_job_ops *ops;
 	struct cow_engine *engine;
 	struct block_device *bdev;	/* source; NULL reads as zeroes */
+	bool own_data;			/* or as pages that ->ready fills in */
 	sector_t sector;
 	unsigned int nr_sectors;
 	unsigned int pad_sectors;	/* zeroes after what is read */
@@ -211,6 +212,9 @@ u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
 /* Only from ->ready. Copy what lies @offset_sectors into the job to all of @bio. */
 void cow_job_copy_to_bio(struct cow_job *job, unsigned int offset_sectors,
 			 struct bio *bio);
+
+/* Only from ->ready, of a job with ->own_data. The other way round, for all of @bio. */
+void cow_job_copy_from_bio(struct cow_job *job, unsigned int offset_sectors, struct bio *bio);
 
 /* Only from ->ready. Is this part of the job all zero? */
 bool cow_job_is_zero(struct cow_job *job, unsigned int offset_sectors,

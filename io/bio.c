@@ -201,7 +201,8 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 	}
 	if (cb->reading) {
 		cb->reading = false;
-		cow_readers_leave(cb->snap->store, cb->read_turn);
+		cow_readers_leave(cb->snap ? cb->snap->store : cb->origin->redirects_to,
+				  cb->read_turn);
 	}
 	/*
 	 * Writers wait only for reads of live snapshots. If this snapshot died while the

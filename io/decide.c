@@ -18,6 +18,7 @@
 #include "io/bio.h"
 #include "io/decide.h"
 #include "io/merge.h"
+#include "io/redirect.h"
 #include "io/snapshot.h"
 #include "io/write.h"
 #include "origin/bio.h"
@@ -25,11 +26,13 @@
 #include "origin/seal.h"
 #include "trace/cowsnap.h"
 
-/* There is no merge: the origin shows home. */
+/* There is no merge: the origin shows home, but for what was redirected. */
 static int read_home(struct cow_bio *cb, struct cow_bio **part)
 {
 	const struct bio *bio = cb->bio;
 
+	if (unlikely(READ_ONCE(cb->origin->redirects_to)))
+		return cow_redirect_read(cb, part);
 	*part = cow_bio_front(cb, cow_home_run(cb->origin, bio->bi_iter.bi_sector,
 					       bio_sectors(bio)));
 	if (!*part)

@@ -49,6 +49,7 @@ struct cow_request {
 	unsigned int nr;
 	bool starved;
 	bool no_room;
+	bool redirected;		/* something that the bio writes is not at home any more */
 };
 
 /*
@@ -106,7 +107,7 @@ static struct cow_pending *request_chunks(struct cow_request *rq, struct cow_sto
 
 static bool request_is_stuck(const struct cow_request *rq)
 {
-	return rq->starved || rq->blocked || rq->no_room;
+	return rq->starved || rq->blocked || rq->no_room || rq->redirected;
 }
 
 /* A run that begins with needed chunks may go on with chunks for later. */
@@ -139,6 +140,18 @@ static u64 home_chunks(const struct cow_store *store, u64 at, u64 nr)
 	return cow_sector_to_chunk(store, sectors);
 }
 
+/* Home is never copied where the origin shows something else. Returns how many chunks it is. */
+static u64 redirected_chunks(struct cow_store *store, u64 at, u64 *nr)
+{
+	struct cow_extent ext;
+
+	if (likely(!store->has_current))
+		return 0;
+	cow_map_lookup(&store->map, at, *nr, COW_EPOCH_NOW, &ext);
+	*nr = ext.nr;
+	return ext.kind == COW_CURRENT ? ext.nr : 0;
+}
+
 /*
  * Ask for copies of what is not preserved in a stretch without pendings; the bio waits
  * for those of the @needed chunks. False: it cannot go on.
@@ -154,6 +167,13 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 
 		nr = home_chunks(store, at, nr);
 		if (preserved) {
+			at += nr;
+			continue;
+		}
+		if (redirected_chunks(store, at, &nr)) {
+			rq->redirected |= at < needed->end && at + nr > needed->first;
+			if (rq->redirected)
+				return false;
 			at += nr;
 			continue;
 		}
@@ -373,6 +393,8 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 		verdict = COW_NO_MEMORY;
 	} else if (rq.no_room) {
 		verdict = COW_NO_ROOM;
+	} else if (rq.redirected) {
+		verdict = COW_REDIRECTED;
 	}
 	/* Copies ahead and around, rq.nr counts them too, say nothing of this write. */
 	if (rq.last || verdict == COW_GO_HOME)

@@ -16,6 +16,7 @@ enum cow_preserve {
 	COW_PARKED,		/* on a pending, or on a store that is blocked */
 	COW_NO_MEMORY,		/* to be deferred */
 	COW_NO_ROOM,		/* a merge's own write, which must not cost other snapshots */
+	COW_REDIRECTED,		/* meanwhile part of it is in the store: it decides again */
 };
 
 /*

@@ -3,7 +3,7 @@
  * dm-cowsnap: reading and writing a snapshot
  *
  * A snapshot sees a chunk at its own private version, else at the oldest copied
- * version of its epoch or a later one, else at home. Reads go where the map
+ * version of its epoch or a later one, else at the newest that was current before it, else at home. Reads go where the map
  * says, cut only where that changes. Writes go in place where the snapshot has a
  * private version; where it has none it gets one first, by the cheapest way:
  *
@@ -244,7 +244,8 @@ static void plan_ownership(struct cow_bio *cb, const struct cow_extent *ext,
 	plan->nr = ext->nr;
 	plan->place = ext->place;
 	plan->needs_room = true;
-	if (ext->kind == COW_HOME)
+	/* What the origin shows, or has shown, stays what it is. */
+	if (ext->kind == COW_HOME || ext->kind == COW_CURRENT)
 		return;
 	if (!cow_kind_is_private(ext->kind)) {
 		sole = cow_store_sole_owner(cb->snap->store, ext, cb->snap->epoch);
@@ -299,11 +300,11 @@ static void snap_copy(struct cow_pending *p, const struct cow_extent *ext)
 
 	if (ext->kind == COW_HOME) {
 		bdev = cow_home(store->origin, &sector);
-	} else if (ext->kind == COW_COPIED) {
+	} else if (ext->kind == COW_COPIED || ext->kind == COW_CURRENT) {
 		bdev = store->bdev;
 		sector = cow_chunk_to_sector(store, ext->place);
 		nr_sectors = store->chunk_sectors;
-		p->check_source = store->meta;
+		p->check_source = store->meta && ext->kind == COW_COPIED;
 		p->source_epoch = ext->epoch;
 	} else {
 		nr_sectors = store->chunk_sectors;

@@ -37,6 +37,7 @@
 #include "io/ahead.h"
 #include "io/around.h"
 #include "io/bio.h"
+#include "io/redirect.h"
 #include "io/request.h"
 #include "io/track.h"
 #include "io/write.h"
@@ -187,9 +188,11 @@ static int go_home(struct cow_bio *cb)
 static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 {
 	struct cow_origin *o = cb->origin;
+	struct cow_bio *part;
 	struct cow_job *here;
+	enum cow_preserve verdict = cow_origin_preserve(o, cb, needs_copy, &here);
 
-	switch (cow_origin_preserve(o, cb, needs_copy, &here)) {
+	switch (verdict) {
 	case COW_GO_HOME:
 		/* Nothing was missing or on its way, seen under the lock. */
 		rcu_read_lock();
@@ -199,6 +202,7 @@ static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 		cow_around_used(o, cb->bio->bi_iter.bi_sector, bio_end_sector(cb->bio));
 		return go_home(cb);
 	case COW_PARKED:
+	case COW_REDIRECTED:
 		break;
 	case COW_NO_MEMORY:
 		cow_bio_defer(cb);
@@ -208,6 +212,8 @@ static int preserve_or_go(struct cow_bio *cb, bool needs_copy)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	}
 	percpu_ref_put(&o->gate);
+	if (verdict == COW_REDIRECTED)
+		return cow_bio_hand_over(cb, &part);
 	/* In map: the table keeps the origin, and the job its store. */
 	if (here)
 		cow_engine_read_here(here);
@@ -280,6 +286,11 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 			percpu_ref_put(&o->gate);
 			return cow_bio_finish(cb, BLK_STS_OK);
 		}
+	} else if (unlikely(READ_ONCE(o->redirects_to))) {
+		int r = cow_redirect_write(cb, part);
+
+		if (r != COW_NOT_REDIRECTED)
+			return r;
 	}
 	if (bio_op(bio) == REQ_OP_DISCARD && cb->discard == COW_DISCARD_SKIP)
 		return skip_discard(cb, part);

@@ -49,7 +49,7 @@ struct cow_bio {
 	bool gated;			/* counted in origin->gate */
 	bool going;			/* counted by the engine: cow_engine_going() */
 	bool tracked;
-	bool reading;			/* counted in snap->store->nr_reads[read_turn] */
+	bool reading;			/* counted in its store's nr_reads[read_turn] */
 	bool verify_on_end;		/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */

@@ -24,6 +24,7 @@ struct cow_around;
 struct cow_bio;
 struct cow_engine;
 struct cow_merge;
+struct cow_store;
 
 /* 8 MiB, the largest chunk; in sectors. */
 #define COW_REGION_SHIFT	14
@@ -43,6 +44,8 @@ struct cow_origin {
 	/* Writes on their way home. Killed while a snapshot is created: origin/gate.c. */
 	struct percpu_ref gate;
 	struct cow_merge *merge;	/* state_lock; READ_ONCE with the gate held */
+	/* It has part of what the origin shows: disk/current.c; state_lock, READ_ONCE. */
+	struct cow_store *redirects_to;
 	struct cow_ahead *ahead;	/* io/ahead.c */
 	struct cow_around *around;	/* io/around.c */
 	unsigned int nr_absent;		/* stores that went away: origin/absent.c; READ_ONCE */

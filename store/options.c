@@ -70,6 +70,10 @@ const struct cow_option cow_option_table[COW_NR_OPTIONS] = {
 		OPTION(log), ON_DISK(log),
 		.max = 1, .words = log_words,
 	},
+	[COW_OPTION_REDIRECT] = {
+		OPTION(redirect), ON_DISK(redirect), .byte = true,
+		.max = COWSNAP_MAX_REDIRECT,
+	},
 };
 
 #define END	(cow_option_table + COW_NR_OPTIONS)
@@ -102,17 +106,34 @@ void cow_options_merge(struct cow_options *options, const struct cow_given *give
 			*cow_option_value(option, options) = *cow_option_value(option, &value);
 }
 
+static unsigned int read_disk(const struct cow_option *option, const struct cowsnap_super *super)
+{
+	const void *disk = (const void *)super + option->disk;
+
+	return option->byte ? *(const u8 *)disk : le32_to_cpu(*(const __le32 *)disk);
+}
+
+static void write_disk(const struct cow_option *option, struct cowsnap_super *super,
+		       unsigned int value)
+{
+	void *disk = (void *)super + option->disk;
+
+	if (option->byte)
+		*(u8 *)disk = value;
+	else
+		*(__le32 *)disk = cpu_to_le32(value);
+}
+
 void cow_options_load(struct cow_options *options, const struct cowsnap_super *super)
 {
 	const struct cow_option *option;
 
 	for (option = cow_option_table; option < END; option++) {
-		const __le32 *disk = (const void *)super + option->disk;
 		unsigned int value;
 
 		if (!option->disk)
 			continue;
-		value = clamp(le32_to_cpu(*disk), option->least, option->max);
+		value = clamp(read_disk(option, super), option->least, option->max);
 		*cow_option_value(option, options) = option->fit ? option->fit(value) : value;
 	}
 }
@@ -122,10 +143,7 @@ void cow_options_save(const struct cow_options *options, struct cowsnap_super *s
 	struct cow_options value = *options;
 	const struct cow_option *option;
 
-	for (option = cow_option_table; option < END; option++) {
-		__le32 *disk = (void *)super + option->disk;
-
+	for (option = cow_option_table; option < END; option++)
 		if (option->disk)
-			*disk = cpu_to_le32(*cow_option_value(option, &value));
-	}
+			write_disk(option, super, *cow_option_value(option, &value));
 }

@@ -18,6 +18,7 @@ struct cow_options {
 	unsigned int copy_around;	/* KiB, 0 or a power of two */
 	unsigned int undo_buffer;	/* KiB */
 	unsigned int log;		/* is there one? */
+	unsigned int redirect;		/* percent of the store for CURRENT versions; 0: none */
 };
 
 /* In the order of tables and status lines. */
@@ -30,6 +31,7 @@ enum cow_option_id {
 	COW_OPTION_COPY_AROUND,
 	COW_OPTION_UNDO_BUFFER,
 	COW_OPTION_LOG,
+	COW_OPTION_REDIRECT,
 	COW_NR_OPTIONS,
 };
 
@@ -51,6 +53,7 @@ struct cow_option {
 	unsigned int least;		/* that it can be; below @min only where not given */
 	unsigned int initial;		/* in a new store, unless a parameter decides */
 	size_t disk;			/* offset in struct cowsnap_super; 0: not there */
+	bool byte;			/* of one byte there, not four */
 	const char * const *words;	/* one for each value; NULL: it is a number */
 	unsigned int (*fit)(unsigned int value);	/* nearest that is possible; or NULL */
 };

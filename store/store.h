@@ -98,6 +98,8 @@ struct cow_store {
 	u64 noted_durable;		/* what it was a second ago; note_work alone */
 	struct cow_zone_name zone_name[COWSNAP_ZONES];	/* as the superblock has them */
 	u64 zone_series;		/* the last one given out; disk/checkpoint.c */
+	/* Does it have CURRENT versions, or may it soon? disk/load.c, disk/super.c; state_lock. */
+	bool has_current;
 	u64 seal_start;			/* chunk: what the origin begins with; disk/seal.c */
 	u32 seal_generation;
 	enum cowsnap_seal_state seal_state;
@@ -107,6 +109,7 @@ struct cow_store {
 	struct work_struct fail_work;
 
 	struct delayed_work zone_work;	/* disk/checkpoint.c */
+	struct delayed_work current_work;	/* disk/current.c */
 
 	/* A merge: admin/merge.c. */
 	struct cow_snap *merging;	/* as the superblock has it; state_lock, READ_ONCE */
@@ -152,6 +155,10 @@ struct cow_store {
 	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
 	struct list_head waiting;	/* struct cow_bio, while it is blocked */
 	enum cow_snap_state fail_state;	/* what the snapshots become */
+	u64 nr_current;			/* chunks of CURRENT versions, and room for more; READ_ONCE */
+	u64 redirected;			/* chunks of them that were written since it was opened */
+	bool current_failed;		/* one could not be written: READ_ONCE */
+	struct list_head current_waiting;	/* struct cow_bio, for a note: disk/current.c */
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool closing;			/* READ_ONCE */

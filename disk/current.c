@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: a store that has part of what its origin shows
+ *
+ * A CURRENT version is written in place. Its record in the log has a checksum of what it was at
+ * first, which decides after a crash as long as the disk does not say that the record is durable.
+ * So the first write in place waits until the disk does: later records say it, and where there are
+ * none the superblock is written here, once for all that wait.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+#include "disk/current.h"
+#include "disk/log.h"
+#include "disk/meta.h"
+#include "disk/super.h"
+#include "origin/bio.h"
+#include "origin/origin.h"
+#include "store/store.h"
+#include "trace/cowsnap.h"
+
+/* When a record in front of it has not ended. */
+#define NOTE_AGAIN_JIFFIES	1
+
+bool cow_current_is_used(const struct cow_store *store)
+{
+	return READ_ONCE(store->has_current) || READ_ONCE(store->options.redirect);
+}
+
+void cow_current_hook(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+
+	lockdep_assert_held(&o->state_lock);
+	if (cow_current_is_used(store) && store->seal_state == COWSNAP_SEAL_SEALED)
+		WRITE_ONCE(o->redirects_to, store);
+}
+
+void cow_current_unhook(struct cow_store *store)
+{
+	if (store->origin->redirects_to == store)
+		WRITE_ONCE(store->origin->redirects_to, NULL);
+}
+
+void cow_current_wait(struct cow_store *store, struct cow_bio *cb)
+{
+	struct cow_origin *o = store->origin;
+
+	lockdep_assert_held(&o->state_lock);
+	cow_bio_park(cb, &store->current_waiting, COW_WAIT_STORE);
+	queue_delayed_work(o->wq, &store->current_work,
+			   cow_log_can_note(store->meta) ? 0 : NOTE_AGAIN_JIFFIES);
+}
+
+/* They decide again, or end with an error. */
+static void let_waiting_go(struct cow_store *store, struct list_head *waiting, bool failed)
+{
+	struct cow_origin *o = store->origin;
+	struct cow_bio *cb, *next;
+
+	if (!failed) {
+		spin_lock(&o->state_lock);
+		list_splice_tail_init(waiting, &o->deferred);
+		mod_delayed_work(o->wq, &o->decide_work, 0);
+		spin_unlock(&o->state_lock);
+		return;
+	}
+	list_for_each_entry_safe(cb, next, waiting, node) {
+		list_del_init(&cb->node);
+		cow_bio_finish(cb, BLK_STS_IOERR);
+	}
+}
+
+void cow_current_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       current_work);
+	struct cow_origin *o = store->origin;
+	LIST_HEAD(waiting);
+	int r = 0;
+
+	/* Who comes later waits for the next time: his record may be a later one. */
+	spin_lock(&o->state_lock);
+	list_splice_init(&store->current_waiting, &waiting);
+	spin_unlock(&o->state_lock);
+	if (cow_log_can_note(store->meta))
+		r = cow_super_write(store, NULL);
+	if (r)
+		DMERR_LIMIT("store %pg: cannot note what is durable (%d): writes to %pg fail",
+			    store->bdev, r, o->bdev);
+	let_waiting_go(store, &waiting, r);
+}

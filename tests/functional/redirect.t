@@ -1,0 +1,270 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# With the option redirect first writes to a sealed origin go to the store: nothing is copied, home
+# keeps what snapshots see, and origin and snapshots show what they should, also when snapshots are
+# made, written to and deleted meanwhile, after the store was opened anew, and after a crash.
+
+. "$(dirname "$0")/common.sh"
+
+need_command
+need_target flakey
+exact_copies
+expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev|lost async page write'
+
+MIB=1048576
+cow=/dev/mapper/cow
+
+# refused REGEX DESC COMMAND...: it fails, and the kernel log says why.
+refused()
+{
+	local regex=$1 desc=$2 before
+
+	shift 2
+	before=$(kernel_log | wc -l)
+	if "$@" >"$TEST_TMP/out" 2>&1; then
+		fail "$desc"
+		return
+	fi
+	kernel_log | tail -n +$((before + 1)) >"$TEST_TMP/said"
+	if grep -qE -- "$regex" "$TEST_TMP/said"; then
+		pass "$desc"
+	else
+		fail "$desc"
+		diag <"$TEST_TMP/said"
+	fi
+}
+
+all_down()
+{
+	local name
+
+	for name in s s2 s3 o; do
+		dmsetup info "$name" >/dev/null 2>&1 && dmremove "$name"
+	done
+	return 0
+}
+
+# begin CHUNK LOG: a sealed origin with a snapshot of it, in use.
+begin()
+{
+	chunk=$1
+	all_down
+	dd if=/dev/zero of="$store" bs=1M count=48 oflag=direct status=none
+	blockdev --flushbufs "$store"
+	fill "$base" "$TEST_TMP/now"
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	cp "$TEST_TMP/now" "$TEST_TMP/home"
+	snap_up s "$base" "$cow" P "$chunk" log "$2"
+	all_down
+	"$tool" seal "$base" "$cow" >/dev/null
+	blockdev --flushbufs "$base"
+	origin_up o "$base" store "$cow"
+	snap_up s "$base" "$cow" P "$chunk"
+}
+
+# unsettled: how many chunks are.
+unsettled()
+{
+	key_of s unsettled
+}
+
+# home_has FROM LENGTH: home is as it was there.
+home_has()
+{
+	blockdev --flushbufs "$base"
+	cmp <(get "$base" "$1" "$2") <(tail -c +$(($1 + 1)) "$TEST_TMP/home" | head -c "$2")
+}
+
+# all_right WORDS: origin and snapshots show what they should.
+all_right()
+{
+	local name
+
+	ok "$1: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
+	for name in s s2 s3; do
+		[[ -e /dev/mapper/$name ]] || continue
+		ok "$1: $name is right" same "/dev/mapper/$name" "$TEST_TMP/old${name#s}"
+	done
+}
+
+snap_two()
+{
+	snap_up s2 "$base" "$cow" P "$chunk" id 2
+}
+
+# crash: what a power cut now would leave, opened again.
+crash()
+{
+	cp "$(loop_file "$base")" "$TEST_TMP/base.cut"
+	cp "$(loop_file "$store")" "$TEST_TMP/store.cut"
+	remove_and_reload "$@"
+	dd if="$TEST_TMP/base.cut" of="$base" bs=1M conv=fsync status=none
+	dd if="$TEST_TMP/store.cut" of="$store" bs=1M conv=fsync status=none
+	blockdev --flushbufs "$base"
+	blockdev --flushbufs "$store"
+}
+
+works()
+{
+	local c=$1 log=$2 words="chunks of $1, log $2" bytes=$(($1 * 512)) had
+
+	begin "$c" "$log"
+	ok "$words: redirect is switched on" dm message o 0 set redirect 60
+	is "$(key_of s redirect)" 60 "$words: the status says so"
+
+	# Whole chunks, some in one write.
+	put /dev/mapper/o "$TEST_TMP/now" $MIB $bytes $((2 * MIB)) $((4 * bytes)) \
+		$((16 * MIB - bytes)) $bytes
+	is "$(unsettled)" 6 "$words: whole chunks are redirected"
+	is "$(key_of s copied)" 0 "$words: and nothing is copied"
+	ok "$words: home keeps what it had" home_has $MIB $bytes
+	ok "$words: so it does further on" home_has $((2 * MIB)) $((4 * bytes))
+	all_right "$words, redirected"
+	# Parts of chunks at home are copied as ever; what is sealed, too.
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * MIB + 512)) 512 4096 4096
+	is "$(unsettled)" 6 "$words: parts of chunks are not redirected"
+	all_right "$words, in part"
+	# In place: whole chunks, parts, from home to the store and back.
+	put /dev/mapper/o "$TEST_TMP/now" $MIB $bytes $((2 * MIB + 512)) 512 \
+		$((2 * MIB - bytes)) $((6 * bytes))
+	is "$(unsettled)" 8 "$words: what was redirected is written in place"
+	ok "$words: home still has what it had" home_has $((2 * MIB - bytes)) $((6 * bytes))
+	all_right "$words, in place"
+	ok "$words: large reads go across" cmp <(get /dev/mapper/o 0 $((16 * MIB)) $MIB) "$TEST_TMP/now"
+
+	ok "$words: a second snapshot is made" dm message o 0 create 2
+	cp "$TEST_TMP/now" "$TEST_TMP/old2"
+	ok "$words: it is opened" snap_two
+	all_right "$words, second snapshot"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $bytes $((2 * MIB + 2 * bytes + 512)) 1024 \
+		$((5 * MIB)) $bytes
+	is "$(unsettled)" 11 "$words: what the second snapshot sees stays in the store"
+	all_right "$words, written under the second snapshot"
+	put /dev/mapper/s "$TEST_TMP/old" $((2 * MIB)) 512 $((5 * MIB)) $bytes
+	put /dev/mapper/s2 "$TEST_TMP/old2" $((2 * MIB)) 512 $((2 * MIB + bytes)) $bytes 512 1024
+	all_right "$words, snapshots written"
+	blkdiscard -o $((2 * MIB)) -l $((2 * bytes)) /dev/mapper/o 2>/dev/null
+	all_right "$words, discards leave it alone"
+	blkdiscard -z -o $((2 * MIB + bytes)) -l $((6 * bytes)) /dev/mapper/o
+	head -c $((6 * bytes)) /dev/zero |
+		dd of="$TEST_TMP/now" bs=512 seek=$(((2 * MIB + bytes) / 512)) conv=notrunc status=none
+	all_right "$words, zeroed"
+
+	crash s s2 o
+	ok "$words: after a crash it is opened" origin_up o "$base" store "$cow"
+	ok "$words: so is the snapshot" snap_up s "$base" "$cow" P "$c"
+	ok "$words: and the second one" snap_two
+	all_right "$words, after a crash"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB + 512)) 1024 $((6 * MIB)) $((2 * bytes))
+	all_right "$words, written after the crash"
+	remove_and_reload s s2 o
+	refused 'sealed by store' "$words: without the store the origin is refused" \
+		origin_up o "$base"
+	ok "$words: with it, it is opened again" origin_up o "$base" store "$cow"
+	ok "$words: the snapshot is opened again" snap_up s "$base" "$cow" P "$c"
+	ok "$words: the second one is opened again" snap_two
+	all_right "$words, opened again"
+
+	had=$(unsettled)
+	dmremove s2
+	ok "$words: the second snapshot is deleted" dm message o 0 delete 2
+	ok "$words: what it alone saw is freed" wait_for 100 is_less "$had"
+	all_right "$words, second deleted"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $((8 * bytes)) $((5 * MIB + 1024)) 512
+	all_right "$words, written after that"
+	dmremove s
+	ok "$words: the first one is deleted" dm message o 0 delete 0
+	all_right "$words, without snapshots"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $((8 * bytes)) $((9 * MIB + 1024)) 4096
+	all_right "$words, written without snapshots"
+	remove_and_reload o
+	ok "$words: it is opened without snapshots" origin_up o "$base" store "$cow"
+	all_right "$words, opened without snapshots"
+	dm message o 0 create 3
+	cp "$TEST_TMP/now" "$TEST_TMP/old3"
+	ok "$words: a third snapshot is made" snap_up s3 "$base" "$cow" P "$c" id 3
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $((3 * bytes + 512)) $((9 * MIB)) $MIB
+	all_right "$words, third snapshot"
+	all_down
+}
+
+is_less()
+{
+	(($(unsettled) < $1))
+}
+
+refusals()
+{
+	all_down
+	dd if=/dev/zero of="$store" bs=1M count=48 oflag=direct status=none
+	blockdev --flushbufs "$store"
+	fill "$base" "$TEST_TMP/now"
+	refused 'not sealed' "an origin that is not sealed is not redirected" \
+		snap_up s "$base" "$cow" P 8 redirect 50
+	refused 'transient' "nor is one with a transient store" snap_up s "$base" "$store2" N 8 redirect 50
+	begin 8 on
+	refused 'not between' "more than 90 percent are too many" dm message o 0 set redirect 91
+	dm message o 0 create 2
+	dm message o 0 track 2
+	refused 'has trackers' "beside a tracker nothing is redirected" dm message o 0 set redirect 50
+	dm message o 0 delete 2
+	dm message o 0 set redirect 50
+	dm message o 0 create 2
+	refused 'redirects: settle' "beside redirected writes there is no tracker" \
+		dm message o 0 track 2
+	refused 'redirects: settle' "and no merge" \
+		dmreload o "0 $(sectors "$base") cowsnap-merge $base $cow P 8 2 id 2"
+	all_down
+}
+
+# The share of the store is the limit: then writes are copied as ever.
+limit()
+{
+	begin 8 on
+	dm message o 0 set redirect 1
+	put /dev/mapper/o "$TEST_TMP/now" $((4 * MIB)) $((2 * MIB))
+	ok "no more than the percent is redirected" [ "$(unsettled)" -le 123 ]
+	ok "but that is" [ "$(unsettled)" -gt 60 ]
+	ok "the rest is copied" [ "$(key_of s copied)" -gt 300 ]
+	all_right "over the limit"
+	all_down
+}
+
+# The store cannot be written: writes of the origin end with an error, nothing is lost.
+broken()
+{
+	begin 8 on
+	dm message o 0 set redirect 60
+	put /dev/mapper/o "$TEST_TMP/now" $MIB 8192
+	put /dev/mapper/o "$TEST_TMP/now" $MIB 8192
+	swap_table cow "$(no_writes_table "$store")"
+	not_ok "a write that cannot be redirected ends with an error" \
+		put_letter /dev/mapper/o Z $((2 * MIB)) 4096
+	not_ok "from then on all do" put_letter /dev/mapper/o Z $((3 * MIB)) 4096
+	all_right "broken"
+	swap_table cow "$(linear_table "$store")"
+	remove_and_reload s o
+	ok "it is opened again" origin_up o "$base" store "$cow"
+	snap_up s "$base" "$cow" P 8
+	all_right "broken, opened again"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) 4096 $((3 * MIB)) 4096
+	all_right "broken, written again"
+	all_down
+}
+
+base=$(mkloop 16M)
+store=$(mkloop 48M)
+store2=$(mkloop 16M)
+dmcreate cow "$(linear_table "$store")"
+
+for l in on off; do
+	for c in 8 32; do
+		works "$c" "$l"
+	done
+done
+refusals
+limit
+broken
+dmremove cow
+done_testing
