@@ -268,8 +268,9 @@ static void current_failed(struct cow_store *store)
 	if (!cow_store_is_fenced(store) || READ_ONCE(store->current_failed))
 		return;
 	WRITE_ONCE(store->current_failed, true);
-	DMERR("store %pg: data of %pg could not be written to it: no more writes until it is opened again",
+	DMERR("store %pg: what was written to %pg did not get there: now all writes of it fail",
 	      store->bdev, store->origin->bdev);
+	DMERR("store %pg: remove its tables and load them again", store->bdev);
 }
 
 static void pending_failed(struct cow_pending *p)

@@ -23,8 +23,8 @@
  * opens a store before its origin has a length; then all slots in doubt wait until it has
  * one (cow_load_settle()). Those of a sealed origin wait until it is known to be the store's.
  *
- * CURRENT slots, data of the origin, are in doubt in records alone, and their data decides: home has
- * had nothing to do with them. A store is refused that may have lost some.
+ * CURRENT slots, data of the origin, are in doubt in records alone, and their data decides: home
+ * has nothing to say of them. A store is refused that may have lost some.
  *
  * Records of the log (disk/replay.c) come behind the tables. A slot of one counts where the table
  * has none; it is in doubt if its record is not known to have ended. Those that are believed are
@@ -1007,7 +1007,7 @@ static void note_lost_records(struct cow_loader *l)
 	store->lost_epoch = store->epoch++;
 }
 
-/* With what is lost the origin may have lost data, and nobody knows where home is to be believed. */
+/* With what is lost the origin may have lost data, and nobody knows where home is right. */
 static bool origin_is_whole(struct cow_loader *l, char **error)
 {
 	struct cow_store *store = l->store;

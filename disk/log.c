@@ -557,8 +557,8 @@ void cow_log_begin_note(const struct cow_meta *meta, struct cow_log_note *note)
 {
 	unsigned int i;
 
-	/* What is read here is counted before. Pairs with smp_store_release() in count_durable(). */
 	for (i = 0; i < COWSNAP_ZONES; i++)
+		/* They were counted before: pairs with smp_store_release() in count_durable(). */
 		note->end[i] = smp_load_acquire(&meta->log.zone[i].durable_end);
 }
 

@@ -70,7 +70,7 @@ struct cow_extent {
 	u64 chunk;		/* first chunk */
 	u64 nr;			/* how many chunks follow in order, at least 1 */
 	u64 place;		/* chunk in the store of the first one; see cow_placeless() */
-	u32 epoch;		/* newest epoch that the version belongs to; the last before CURRENT */
+	u32 epoch;		/* newest epoch that sees it; CURRENT: the last before it */
 	enum cow_kind kind;
 };
 

@@ -2,9 +2,9 @@
 /*
  * dm-cowsnap: reading and writing a snapshot
  *
- * A snapshot sees a chunk at its own private version, else at the oldest copied
- * version of its epoch or a later one, else at the newest that was current before it, else at home. Reads go where the map
- * says, cut only where that changes. Writes go in place where the snapshot has a
+ * A snapshot sees a chunk at its own private version, else at the oldest copied version of its
+ * epoch or a later one, else at the newest that was current before it, else at home. Reads go
+ * where the map says, cut only where that changes. Writes go in place where the snapshot has a
  * private version; where it has none it gets one first, by the cheapest way:
  *
  *   seen by no other live snapshot   the copied version becomes private where it is; one

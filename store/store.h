@@ -155,8 +155,8 @@ struct cow_store {
 	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
 	struct list_head waiting;	/* struct cow_bio, while it is blocked */
 	enum cow_snap_state fail_state;	/* what the snapshots become */
-	u64 nr_current;			/* chunks of CURRENT versions, and room for more; READ_ONCE */
-	u64 redirected;			/* chunks of them that were written since it was opened */
+	u64 nr_current;			/* chunks of CURRENT versions; READ_ONCE */
+	u64 redirected;			/* chunks that became such since it was opened */
 	bool current_failed;		/* one could not be written: READ_ONCE */
 	struct list_head current_waiting;	/* struct cow_bio, for a note: disk/current.c */
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
