@@ -1346,20 +1346,26 @@ static u32 live_up_to(const struct cow_live *live, u32 epoch)
 	return low;
 }
 
+/* The epoch of the next CURRENT behind entry @i; COW_EPOCH_NOW: there is none. */
+static u32 current_until(const struct cow_leaf *leaf, const struct cow_group *group, u32 i)
+{
+	while (++i < group->end)
+		if (entry_kind(&leaf->entry[i]) == COW_CURRENT)
+			return entry_epoch(&leaf->entry[i]);
+	return COW_EPOCH_NOW;
+}
+
 /* How many see entry @i, a CURRENT? The newest one is the origin's, so nobody has it alone. */
 static unsigned int current_users(const struct cow_leaf *leaf, const struct cow_group *group,
 				  u32 i, const struct cow_live *live, u32 *one)
 {
 	const struct cow_entry *e = &leaf->entry[i];
+	u32 at, until = current_until(leaf, group, i);
 	unsigned int users = 0;
-	u32 at, later;
 
-	for (later = i + 1; later < group->end; later++)
-		if (entry_kind(&leaf->entry[later]) == COW_CURRENT)
-			break;
-	if (later == group->end)
+	if (until == COW_EPOCH_NOW)
 		return 2;
-	at = live_up_to(live, entry_epoch(&leaf->entry[later]));
+	at = live_up_to(live, until);
 	while (at-- && live->epoch[at] > entry_epoch(e) && users < 2) {
 		if (group_version(leaf, group, live->epoch[at]) != e)
 			continue;
@@ -1450,6 +1456,9 @@ static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_l
 	if (live && live->nr && epoch >= live->epoch[0] && entry_is_sole_copy(leaf, i))
 		return false;
 	entry_group(leaf, i, &group);
+	/* Those who see it may be newer than @live. */
+	if (entry_kind(&leaf->entry[i]) == COW_CURRENT && current_until(leaf, &group, i) > up_to)
+		return false;
 	return !entry_users(leaf, &group, i, live, &one);
 }
 

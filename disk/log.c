@@ -464,10 +464,14 @@ static int put_slots(struct cow_log_write *w, const struct cow_pending *p)
 /* Nothing below @end is in doubt any more. The worker does this, and who writes superblocks. */
 static void note_up_to(struct cow_log_zone *zone, u64 end)
 {
-	u64 was = READ_ONCE(zone->noted_end);
+	u64 was, now = READ_ONCE(zone->noted_end);
 
-	while (was < end && !try_cmpxchg64(&zone->noted_end, &was, end))
-		;
+	do {
+		was = now;
+		if (was >= end)
+			break;
+		now = cmpxchg(&zone->noted_end, was, end);
+	} while (now != was);
 }
 
 /* Records are durable in any order; those before the first that is not are counted. */

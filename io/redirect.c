@@ -104,6 +104,12 @@ static u64 whole_chunks(const struct cow_store *store, const struct bio *bio)
 
 /* ----------------------------------------------------------------- redirected */
 
+/* The most chunks in one run. */
+static u64 run_max(struct cow_store *store)
+{
+	return min_t(u64, cow_run_chunks_max(store), cow_log_run_max(store->meta));
+}
+
 /* How many chunks more may be redirected that are at home now? */
 static u64 share_left(const struct cow_store *store)
 {
@@ -181,8 +187,7 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 		cow_bio_park(w->cb, &store->waiting, COW_WAIT_STORE);
 		return PARKED;
 	}
-	got = cow_store_room(store, min_t(u64, max(most, 1ULL), cow_log_run_max(store->meta)),
-			     &place);
+	got = cow_store_room(store, clamp_t(u64, most, 1, run_max(store)), &place);
 	if (got)
 		return most ? start_redirect(w, part, place, got) : start_copy(w, place);
 	/* At the cost of snapshots, as on_full says; then it is in place. */
@@ -251,7 +256,7 @@ static enum redirect write_home(struct redirect_write *w, struct cow_bio **part)
 		return AS_EVER;
 	}
 	w->whole = min3(w->whole, w->nr, most);
-	got = cow_store_room(store, min_t(u64, w->whole, cow_log_run_max(store->meta)), &place);
+	got = cow_store_room(store, min(w->whole, run_max(store)), &place);
 	return got ? start_redirect(w, part, place, got) : AS_EVER;
 }
 

@@ -159,5 +159,8 @@ void seal_origin(struct worker *w, struct view *v)
 	see_seal();
 	open_origin(true);
 	open_snapshot(v, false);
+	if (run.set.redirects &&
+	    dm_message(load.origin->name, "set redirect %u", run.set.redirects))
+		fail("the origin is not redirected");
 	op_ack(tag);
 }

@@ -37,6 +37,8 @@ scenarios=(
 	"a log with gaps, in a store that drops the oldest|--log --drop --store 2176 --snapshots 6 --devices 2"
 	"a sealed origin|--seal --eio 0 --no-discard"
 	"a sealed origin, two caches, chunks of 64 KiB, merges|--seal --eio 0 --no-discard --merge --chunk 128 --devices 2 --origin 16384 --store 32768"
+	"redirected writes|--seal --redirect 60 --log --eio 0 --no-discard --snapshots 3 --store 16384"
+	"redirected writes by the tables, two caches, chunks of 64 KiB|--seal --redirect 60 --eio 0 --no-discard --chunk 128 --devices 2 --origin 16384 --store 32768"
 )
 
 # What takes longer.
