@@ -9,6 +9,7 @@
 
 need_command
 need_target flakey
+need fio
 exact_copies
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev|lost async page write'
 
@@ -254,6 +255,34 @@ broken()
 	all_down
 }
 
+# Snapshots come and go while several tasks write whole chunks and parts of them.
+together()
+{
+	local id fio
+
+	begin 8 on
+	dm message o 0 set redirect 80
+	fio --filename=/dev/mapper/o --allow_file_create=0 --ioengine=libaio --direct=1 --iodepth=8 \
+		--rw=randwrite --loops=4 --verify=crc32c --group_reporting --size=512k \
+		--name=chunks --bs=4k --offset=0 --name=runs --bs=16k --offset=512k \
+		--name=parts --bs=1k --offset=1m --fsync=16 >"$TEST_TMP/fio.log" 2>&1 &
+	fio=$!
+	for ((id = 10; id < 30; id++)); do
+		dm message o 0 create "$id" || break
+		((id == 10)) || dm message o 0 delete $((id - 1)) || break
+	done
+	is "$id" 30 "snapshots are made and deleted while others write"
+	ok "what they write is there" wait "$fio"
+	ok "much of it is redirected" [ "$(key_of s redirected)" -ge 200 ]
+	ok "the snapshot is right after that" same /dev/mapper/s "$TEST_TMP/old"
+	get /dev/mapper/o 0 $((16 * U)) $U >"$TEST_TMP/now"
+	crash s o
+	ok "it is opened again after a crash" origin_up o "$base" store "$cow"
+	snap_up s "$base" "$cow" P 8
+	all_right "all together, after a crash"
+	all_down
+}
+
 base=$(mkloop 2M)
 store=$(mkloop 16M)
 store2=$(mkloop 4M)
@@ -265,5 +294,6 @@ works 8 off
 refusals
 limit
 broken
+together
 dmremove cow
 done_testing
