@@ -320,6 +320,8 @@ int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 	default:
 		break;
 	}
+	if (verdict == PARKED)
+		atomic64_inc(&o->parked_writes);
 	percpu_ref_put(&o->gate);
 	switch (verdict) {
 	case ENDS:
@@ -333,7 +335,6 @@ int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 		return cow_bio_hand_over(cb, part);
 	default:
 		/* It is parked, and may have ended. */
-		atomic64_inc(&o->parked_writes);
 		return DM_MAPIO_SUBMITTED;
 	}
 }
