@@ -13,7 +13,7 @@ const char *kind_name(unsigned int kind)
 {
 	static const char *const names[COWSNAP_SLOT_KINDS] = {
 		"free", "copied", "zero", "private", "private-zero", "records",
-		"track",
+		"track", "current",
 	};
 
 	return kind < COWSNAP_SLOT_KINDS ? names[kind] : "unknown";
@@ -33,6 +33,11 @@ bool entry_is_exception(const struct entry *e)
 bool exception_is_private(const struct entry *e)
 {
 	return e->kind == COWSNAP_SLOT_PRIVATE || e->kind == COWSNAP_SLOT_PRIVATE_ZERO;
+}
+
+bool exception_is_current(const struct entry *e)
+{
+	return e->kind == COWSNAP_SLOT_CURRENT;
 }
 
 static size_t first_live_above(const struct store *s, u64 older)
@@ -61,18 +66,23 @@ bool epochs_live(const struct store *s, u64 older, u64 epoch)
 
 static bool has_data(const struct entry *e)
 {
-	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE;
+	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE ||
+	       exception_is_current(e);
 }
 
-/* ENTRY_VERIFIED or ENTRY_BAD_DATA, with the reason. What has no crc can still be unreadable. */
+/*
+ * ENTRY_VERIFIED or ENTRY_BAD_DATA, with the reason. What has no crc can still be unreadable; that
+ * of a current version counts while it is in doubt.
+ */
 static u16 judge_data(struct store *s, const struct entry *e, u8 *buffer)
 {
+	bool has_crc = exception_has_crc(e) || (exception_is_current(e) && e->marks & ENTRY_FRESH);
 	u64 sector = chunk_sector(s, e->place);
 	size_t len = (size_t)s->geo.chunk_sectors * SECTOR;
 
 	if (io_read(s->io, sector * SECTOR, buffer, len))
 		return ENTRY_BAD_DATA | ENTRY_UNREADABLE;
-	if (exception_has_crc(e) &&
+	if (has_crc &&
 	    crc32c(cowsnap_seed(s->super.uuid, sector), buffer, len) != e->crc)
 		return ENTRY_BAD_DATA;
 	return ENTRY_VERIFIED;
@@ -99,6 +109,20 @@ int exceptions_verify(struct store *s)
 /* ---- the commit that was under way ---- */
 
 /*
+ * Home has nothing to say of what was redirected: with other data its record had not ended. One
+ * that is believed is in doubt no more, also if it cannot be read.
+ */
+static void judge_redirected(struct store *s, struct entry *e, u8 *buffer)
+{
+	u16 found = judge_data(s, e, buffer);
+
+	if (found & (ENTRY_VERIFIED | ENTRY_UNREADABLE))
+		e->marks = (e->marks & ~ENTRY_FRESH) | found;
+	else
+		e->marks |= ENTRY_DOUBTED;
+}
+
+/*
  * Where the data of a fresh slot is not there, the commit had not ended, and the origin
  * still has that data; or it had, and the data was lost since. Only the kernel can tell, by
  * the origin: nothing here may write such a slot as one to be believed, or free it.
@@ -108,8 +132,13 @@ static void judge_fresh(struct store *s, struct entry *e, u8 *buffer)
 	u16 found;
 
 	/* A slot that cannot be is no commit's. */
-	if (e->marks & (ENTRY_BEYOND | ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH) ||
-	    !exception_has_crc(e))
+	if (e->marks & (ENTRY_BEYOND | ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH))
+		return;
+	if (exception_is_current(e)) {
+		judge_redirected(s, e, buffer);
+		return;
+	}
+	if (!exception_has_crc(e))
 		return;
 	found = judge_data(s, e, buffer);
 	e->marks |= found & ENTRY_VERIFIED ? found :
@@ -122,6 +151,9 @@ bool exception_is_unsure(const struct store *s, const struct entry *e)
 
 	if (e->marks & ENTRY_LOGGED)
 		return e->marks & ENTRY_FRESH;
+	/* Such a slot is durable before it counts for anybody. */
+	if (exception_is_current(e))
+		return false;
 	return e->marks & ENTRY_FRESH && nr < s->nr_read && s->block[nr].marks & BLOCK_UNSURE;
 }
 
@@ -141,12 +173,20 @@ int exceptions_doubt(struct store *s)
 
 /* ---- order ---- */
 
+enum sort { SORT_COPIED, SORT_CURRENT, SORT_PRIVATE };
+
+static enum sort sort_of(const struct entry *e)
+{
+	return exception_is_private(e) ? SORT_PRIVATE :
+	       exception_is_current(e) ? SORT_CURRENT : SORT_COPIED;
+}
+
 static int compare(const struct entry *x, const struct entry *y)
 {
 	if (x->chunk != y->chunk)
 		return x->chunk > y->chunk ? 1 : -1;
-	if (exception_is_private(x) != exception_is_private(y))
-		return exception_is_private(x) ? 1 : -1;
+	if (sort_of(x) != sort_of(y))
+		return sort_of(x) > sort_of(y) ? 1 : -1;
 	if (x->epoch != y->epoch)
 		return x->epoch > y->epoch ? 1 : -1;
 	return (x->place > y->place) - (x->place < y->place);
@@ -159,9 +199,9 @@ static int by_chunk(const void *a, const void *b, void *entries)
 	return compare(entry + *(const size_t *)a, entry + *(const size_t *)b);
 }
 
-static bool same_sort(const struct entry *x, const struct entry *y)
+bool exceptions_alike(const struct entry *x, const struct entry *y)
 {
-	return x->chunk == y->chunk && exception_is_private(x) == exception_is_private(y);
+	return x->chunk == y->chunk && sort_of(x) == sort_of(y);
 }
 
 static bool counts(const struct entry *e)
@@ -187,17 +227,18 @@ static int sort_exceptions(struct store *s)
 
 static void judge_exception(struct store *s, struct entry *e, struct entry *before)
 {
-	bool same = before && same_sort(before, e);
+	bool same = before && exceptions_alike(before, e);
 
 	e->marks &= ~(ENTRY_DEAD | ENTRY_TWICE);
 	e->older = 0;
+	e->until = e->epoch;
 	if (exception_is_private(e))
 		e->older = e->epoch ? e->epoch - 1 : 0;
 	else if (same)
 		e->older = before->epoch == e->epoch ? before->older : before->epoch;
 	if (e->epoch > s->epoch)
 		e->marks |= ENTRY_BAD_EPOCH;
-	if (!epochs_live(s, e->older, e->epoch)) {
+	if (!exception_is_current(e) && !epochs_live(s, e->older, e->epoch)) {
 		e->marks |= ENTRY_DEAD;
 		return;
 	}
@@ -223,38 +264,81 @@ static bool private_of(const struct store *s, size_t from, size_t to, u64 epoch)
 	return from < end && s->entry[s->order[from]].epoch == epoch;
 }
 
-/* A copied version is dead as well if all snapshots that would see it have one of their own. */
-static void judge_hidden(struct store *s, struct entry *e, size_t from, size_t to)
+bool group_is_seen(const struct store *s, const struct chunk_group *g, u64 older, u64 until)
 {
-	size_t i = first_live_above(s, e->older);
+	size_t i = first_live_above(s, older);
 
-	for (; i < s->nr_live && s->live[i] <= e->epoch; i++)
-		if (!private_of(s, from, to, s->live[i]))
-			return;
+	for (; i < s->nr_live && s->live[i] <= until; i++)
+		if (!private_of(s, g->private, g->end, s->live[i]))
+			return true;
+	return false;
+}
+
+u64 group_copied_epoch(const struct store *s, const struct chunk_group *g)
+{
+	return g->first < g->current ? s->entry[s->order[g->current - 1]].epoch : 0;
+}
+
+void exceptions_group(const struct store *s, size_t first, struct chunk_group *g)
+{
+	u64 chunk = s->entry[s->order[first]].chunk;
+	const struct entry *e;
+
+	*g = (struct chunk_group){ first, first, first, first };
+	for (; g->end < s->nr_order; g->end++) {
+		e = &s->entry[s->order[g->end]];
+		if (e->chunk != chunk)
+			break;
+		g->current += sort_of(e) < SORT_CURRENT;
+		g->private += sort_of(e) < SORT_PRIVATE;
+	}
+}
+
+/* A copied version is dead as well if all snapshots that would see it have one of their own. */
+static void judge_hidden(struct store *s, struct entry *e, const struct chunk_group *g)
+{
+	if (group_is_seen(s, g, e->older, e->epoch))
+		return;
 	e->marks &= ~ENTRY_TWICE;
 	e->marks |= ENTRY_DEAD;
 }
 
-/* Copied versions of a chunk come first, then private ones. */
-static void judge_chunk(struct store *s, size_t first, size_t end)
+/*
+ * Current version @i is seen from its epoch on, up to the next one's, by those that no copied version
+ * hides it from. The origin has the newest.
+ */
+static void judge_current(struct store *s, size_t i, const struct chunk_group *g)
 {
-	size_t private = first, i;
+	struct entry *e = &s->entry[s->order[i]];
+	u64 copied = group_copied_epoch(s, g);
 
-	while (private < end && !exception_is_private(&s->entry[s->order[private]]))
-		private++;
-	for (i = first; private < end && i < private; i++)
-		judge_hidden(s, &s->entry[s->order[i]], private, end);
+	e->older = copied > e->epoch ? copied : e->epoch;
+	e->until = EPOCH_NOW;
+	for (; i < g->private && e->until == EPOCH_NOW; i++)
+		if (s->entry[s->order[i]].epoch > e->epoch)
+			e->until = s->entry[s->order[i]].epoch;
+	if (!(e->marks & ENTRY_TWICE) && e->until != EPOCH_NOW &&
+	    !group_is_seen(s, g, e->older, e->until))
+		e->marks |= ENTRY_DEAD;
 }
 
-static void judge_all_hidden(struct store *s)
+static void judge_chunk(struct store *s, const struct chunk_group *g)
 {
-	size_t first, end;
+	size_t i;
 
-	for (first = 0; first < s->nr_order; first = end) {
-		for (end = first + 1; end < s->nr_order; end++)
-			if (s->entry[s->order[end]].chunk != s->entry[s->order[first]].chunk)
-				break;
-		judge_chunk(s, first, end);
+	for (i = g->first; g->private < g->end && i < g->current; i++)
+		judge_hidden(s, &s->entry[s->order[i]], g);
+	for (i = g->current; i < g->private; i++)
+		judge_current(s, i, g);
+}
+
+static void judge_chunks(struct store *s)
+{
+	struct chunk_group g = { 0 };
+
+	while (g.end < s->nr_order) {
+		exceptions_group(s, g.end, &g);
+		judge_chunk(s, &g);
 	}
 }
 
@@ -270,7 +354,7 @@ int exceptions_judge(struct store *s)
 		judge_exception(s, e, before);
 		before = e;
 	}
-	judge_all_hidden(s);
+	judge_chunks(s);
 	return 0;
 }
 
@@ -309,4 +393,50 @@ u64 exceptions_lost_epoch(const struct store *s)
 	if (s->lost_records || s->bad_zones)
 		return ~0ULL;
 	return tables > log ? tables : log;
+}
+
+/* ---- data of the origin ---- */
+
+static bool may_have_current(const struct store *s)
+{
+	return le64toh(s->super.incompat) & COWSNAP_INCOMPAT_CURRENT;
+}
+
+bool current_fits(const struct store *s, u64 chunk)
+{
+	return may_have_current(s) && cowsnap_is_sealed(&s->super) && !s->bad_seal &&
+	       s->super.seal_state == COWSNAP_SEAL_SEALED && chunk >= cowsnap_seal_chunks(&s->geo);
+}
+
+bool current_is_there(const struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_entries; i++)
+		if (exception_is_current(&s->entry[i]))
+			return true;
+	return false;
+}
+
+bool current_is_lost(const struct store *s)
+{
+	const u16 nonsense = ENTRY_BAD_KIND | ENTRY_BAD_CHUNK | ENTRY_BAD_EPOCH | ENTRY_BEYOND;
+	const struct entry *e;
+	size_t i;
+	u64 nr;
+
+	if (!may_have_current(s))
+		return false;
+	if (s->blocks < 2 || s->blocks > s->nr_blocks || s->lost_records || s->bad_zones)
+		return true;
+	for (nr = 0; nr < s->nr_read; nr++)
+		if (s->block[nr].marks & BLOCK_BAD)
+			return true;
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		if (!(e->marks & ENTRY_DOUBTED) &&
+		    e->marks & (nonsense | (exception_is_current(e) ? ENTRY_TWICE : 0)))
+			return true;
+	}
+	return false;
 }

@@ -33,6 +33,11 @@ bool log_into_tables(struct store *s)
 
 		if (!(e->marks & ENTRY_LOGGED) || e->kind == COWSNAP_SLOT_FREE)
 			continue;
+		/* A table is believed in this: its record had not ended. */
+		if (exception_is_current(e) && e->marks & ENTRY_DOUBTED) {
+			e->kind = COWSNAP_SLOT_FREE;
+			continue;
+		}
 		if (e->marks & ENTRY_FRESH)
 			make_unsure(s, store_block_of(s, e->place));
 		store_dirty(s, e->place);

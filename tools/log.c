@@ -37,8 +37,9 @@ static bool decode(const struct store *s, const u8 *at, u64 place, struct entry 
 	e->epoch = cowsnap_slot_epoch(&slot);
 	e->kind = cowsnap_slot_kind(&slot);
 	e->place = place;
-	return (e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_ZERO) && e->epoch &&
-	       e->epoch <= COWSNAP_MAX_EPOCH && e->chunk < s->nr_origin_chunks;
+	return (e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_ZERO ||
+		(exception_is_current(e) && current_fits(s, e->chunk))) &&
+	       e->epoch && e->epoch <= COWSNAP_MAX_EPOCH && e->chunk < s->nr_origin_chunks;
 }
 
 struct zone_walk {
@@ -151,7 +152,7 @@ static void mark_doubtful(struct store *s, const struct zone_walk *w, size_t fro
 		count_missing(s, w, next, (u32)e->older);
 		next = (u32)e->older + 1;
 		e->marks = ENTRY_LOGGED;
-		if (e->older >= w->durable && e->kind == COWSNAP_SLOT_COPIED)
+		if (e->older >= w->durable && e->kind != COWSNAP_SLOT_ZERO)
 			e->marks |= ENTRY_FRESH;
 		e->older = 0;
 	}

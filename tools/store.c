@@ -186,6 +186,7 @@ static void decode_slot(const struct cowsnap_slot *slot, struct entry *e)
 	e->epoch = cowsnap_slot_epoch(slot);
 	e->kind = cowsnap_slot_kind(slot);
 	e->older = 0;
+	e->until = e->epoch;
 	e->marks = cowsnap_slot_is_fresh(slot) ? ENTRY_FRESH : 0;
 }
 
@@ -196,7 +197,7 @@ static u16 nonsense(const struct store *s, const struct entry *e)
 
 	if (e->place >= s->nr_chunks)
 		marks |= ENTRY_BEYOND;
-	if (e->kind >= COWSNAP_SLOT_KINDS ||
+	if (e->kind >= COWSNAP_SLOT_KINDS || (exception_is_current(e) && !current_fits(s, e->chunk)) ||
 	    (!s->bad_seal && cowsnap_seal_has(&s->geo, &s->super, e->place)))
 		return marks | ENTRY_BAD_KIND;
 	if (e->kind == COWSNAP_SLOT_RECORDS)

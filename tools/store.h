@@ -75,7 +75,7 @@ struct block {
 /* Marks of a slot in use. */
 #define ENTRY_FRESH	0x001
 #define ENTRY_DOUBTED	0x002	/* of a commit not known to have ended, its data is not there */
-#define ENTRY_DEAD	0x004	/* no live snapshot has it */
+#define ENTRY_DEAD	0x004	/* no live snapshot has it, nor the origin */
 #define ENTRY_VERIFIED	0x008	/* its data has the right checksum */
 #define ENTRY_BAD_DATA	0x010
 #define ENTRY_BAD_KIND	0x020	/* or nothing may stand there: it has sealed content */
@@ -86,11 +86,15 @@ struct block {
 #define ENTRY_UNREADABLE 0x400	/* why its data is bad, or doubted */
 #define ENTRY_LOGGED	0x800	/* a record of the log has it, no table; fresh: it is in doubt */
 
+/* Above all others: that of the origin. */
+#define EPOCH_NOW	(~0ULL)
+
 /* A slot in use. Those of a store stand in the order of their places. */
 struct entry {
 	u64 chunk;		/* of the origin; or number of a chunk of records, or piece */
 	u64 epoch;		/* of a piece of a tracker: its series */
-	u64 older;		/* the next older version: alive for (older, epoch] */
+	u64 older;		/* seen by (older, until], but for those with a version of their own */
+	u64 until;		/* its epoch; of a current version the next one's, or EPOCH_NOW */
 	u64 place;		/* chunk of the store */
 	u32 crc;
 	u8 kind;
@@ -226,6 +230,18 @@ bool record_live(const struct record *r);
 
 /* ---- exceptions.c ---- */
 
+/* The versions of one chunk in s->order, half open: copied from @first, @current, @private ones. */
+struct chunk_group {
+	size_t first, current, private, end;
+};
+
+/* Those of the chunk that begins at @first. */
+void exceptions_group(const struct store *s, size_t first, struct chunk_group *g);
+/* The last epoch that copied versions of it have, 0 if there are none. */
+u64 group_copied_epoch(const struct store *s, const struct chunk_group *g);
+/* Does a live snapshot of (older, until] see the chunk without a version of its own? */
+bool group_is_seen(const struct store *s, const struct chunk_group *g, u64 older, u64 until);
+
 /* Sort them; say which are dead, and which contradict others. */
 int exceptions_judge(struct store *s);
 /* Read the data of all that are alive, or (unsure) of those that need it. */
@@ -236,6 +252,16 @@ bool exception_has_crc(const struct entry *e);
 /* Is it one: a version of a chunk, neither free nor metadata? */
 bool entry_is_exception(const struct entry *e);
 bool exception_is_private(const struct entry *e);
+/* Does the origin show it, or has it? */
+bool exception_is_current(const struct entry *e);
+/* Versions of one chunk that are told apart by their epochs alone. */
+bool exceptions_alike(const struct entry *x, const struct entry *y);
+/* May @chunk of the origin have current versions in this store? */
+bool current_fits(const struct store *s, u64 chunk);
+/* Slots of that kind, whatever else is to be said of them. */
+bool current_is_there(const struct store *s);
+/* Tables and log lack some that nobody knows of: data of the origin may be among that. */
+bool current_is_lost(const struct store *s);
 /* Fresh, in a block of a commit not known to have ended: it stays so when it is written. */
 bool exception_is_unsure(const struct store *s, const struct entry *e);
 /* The last epoch whose snapshots may lack entries; 0 if all entries are there. */
