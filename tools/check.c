@@ -131,6 +131,11 @@ static void check_options(struct store *s, struct report *r)
 	if (le32toh(s->super.low_water) > 100)
 		report(r, "superblock: low_water %u is above 100 percent; %s",
 		       le32toh(s->super.low_water), REPAIR);
+	if (s->super.redirect > COWSNAP_MAX_REDIRECT)
+		report(r, "superblock: redirect %u is above %u percent; %s", s->super.redirect,
+		       COWSNAP_MAX_REDIRECT, REPAIR);
+	if (s->super.redirect && !(le64toh(s->super.incompat) & COWSNAP_INCOMPAT_CURRENT))
+		report(r, "superblock: redirect is on, and its feature is not; %s", REPAIR);
 }
 
 /* ---- the log ---- */
@@ -161,6 +166,16 @@ static void check_seal(struct store *s, struct report *r)
 	if (s->bad_seal)
 		report(r, "superblock: the first sectors of the origin cannot be in chunk %" PRIu64
 		       "; restore it from a dump", (u64)le64toh(s->super.seal_start));
+}
+
+/* ---- data of the origin ---- */
+
+static void check_current(struct store *s, struct report *r)
+{
+	if (current_is_lost(s))
+		report(r, "the store has data of its origin (redirect), and may have lost some with what "
+		       "is damaged, so the kernel refuses it; cowsnap repair --lose-redirected goes on "
+		       "without");
 }
 
 /* ---- table blocks ---- */
@@ -321,7 +336,7 @@ const char *affected_names(const struct store *s, const struct entry *e, char *t
 	for (i = 0; i < s->nr_records; i++) {
 		const struct record *rec = &s->record[i];
 
-		if (!record_live(rec) || rec->epoch <= e->older || rec->epoch > e->epoch)
+		if (!record_live(rec) || rec->epoch <= e->older || rec->epoch > e->until)
 			continue;
 		if (found++ < max && at < len)
 			at += snprintf(text + at, len - at, "%s%u", found > 1 ? ", " : "", rec->id);
@@ -333,13 +348,30 @@ const char *affected_names(const struct store *s, const struct entry *e, char *t
 	return text;
 }
 
+/* What stands in a chunk that only a snapshot has, or the origin too. */
+static const char *whose(const struct store *s, const struct entry *e, char *text, size_t len)
+{
+	char names[64];
+
+	affected_names(s, e, names, sizeof(names));
+	snprintf(text, len, "%ssnapshots %s", e->until == EPOCH_NOW ? "the origin, and of " : "", names);
+	return text;
+}
+
+static const char *data_remedy(const struct entry *e)
+{
+	return e->until == EPOCH_NOW ?
+	       "reads of it fail until it is written anew" :
+	       "reads of it fail, cowsnap repair --invalidate gives the snapshots up";
+}
+
 static void check_exception(struct store *s, const struct entry *e, struct report *r)
 {
 	const char *kind = kind_name(e->kind);
 	u64 sector = chunk_sector(s, e->place);
-	char names[64];
+	char names[96];
 
-	affected_names(s, e, names, sizeof(names));
+	whose(s, e, names, sizeof(names));
 	if (e->marks & ENTRY_BAD_EPOCH)
 		report(r, "slot of chunk %" PRIu64 " of the store: epoch %" PRIu64
 		       " was never given out; %s", e->place, e->epoch, GIVES_UP);
@@ -347,19 +379,29 @@ static void check_exception(struct store *s, const struct entry *e, struct repor
 		report(r, "slot of chunk %" PRIu64 " of the store: %s chunk %" PRIu64
 		       " is beyond the origin; %s", e->place, kind, e->chunk, GIVES_UP);
 	if (e->marks & ENTRY_BEYOND)
-		report(r, "%s chunk %" PRIu64 " of snapshots %s: its place, sector %" PRIu64
+		report(r, "%s chunk %" PRIu64 " of %s: its place, sector %" PRIu64
 		       ", is beyond the device; make it as long as it was, or %s", kind,
 		       e->chunk, names, sector, REPAIR);
 	if (e->marks & ENTRY_DEAD)
 		return;
 	if (e->marks & ENTRY_TWICE)
-		report(r, "%s chunk %" PRIu64 " of snapshots %s: two slots, one for sector %"
+		report(r, "%s chunk %" PRIu64 " of %s: two slots, one for sector %"
 		       PRIu64 "; %s", kind, e->chunk, names, sector, REPAIR);
 	if (e->marks & ENTRY_BAD_DATA)
-		report(r, "%s chunk %" PRIu64 " of snapshots %s (sector %" PRIu64 "): %s; reads of "
-		       "it fail, cowsnap repair --invalidate gives the snapshots up", kind,
-		       e->chunk, names, sector, e->marks & ENTRY_UNREADABLE ?
-		       "cannot be read" : "wrong checksum");
+		report(r, "%s chunk %" PRIu64 " of %s (sector %" PRIu64 "): %s; %s", kind, e->chunk,
+		       names, sector, e->marks & ENTRY_UNREADABLE ?
+		       "cannot be read" : "wrong checksum", data_remedy(e));
+}
+
+static const char *kind_trouble(const struct store *s, const struct entry *e)
+{
+	if (e->kind >= COWSNAP_SLOT_KINDS)
+		return "is unknown";
+	if (cowsnap_seal_has(&s->geo, &s->super, e->place))
+		return "cannot be, what is sealed of the origin is there";
+	if (e->chunk < cowsnap_seal_chunks(&s->geo))
+		return "cannot be, that chunk of the origin is sealed";
+	return "cannot be, the store has no sealed origin that is redirected";
 }
 
 /* Slots that belong to no chunk of the origin, by their place. */
@@ -375,8 +417,7 @@ static void check_other(struct store *s, const struct entry *e, struct report *r
 	}
 	if (e->marks & ENTRY_BAD_KIND)
 		report(r, "slot of chunk %" PRIu64 " of the store: kind %u %s; %s", e->place,
-		       e->kind, e->kind < COWSNAP_SLOT_KINDS ?
-		       "cannot be, what is sealed of the origin is there" : "is unknown", GIVES_UP);
+		       e->kind, kind_trouble(s, e), GIVES_UP);
 	if (e->kind == COWSNAP_SLOT_TRACK)
 		report(r, "slot of chunk %" PRIu64 " of the store: there is no piece %" PRIu64
 		       " of a tracker there; %s", e->place, e->chunk, REPAIR);
@@ -443,6 +484,7 @@ void check_store(struct store *s, struct report *r)
 	check_options(s, r);
 	check_log(s, r);
 	check_seal(s, r);
+	check_current(s, r);
 	check_blocks(s, r);
 	check_records(s, r);
 	check_trackers(s, r);
@@ -461,12 +503,16 @@ void count_totals(const struct store *s, struct totals *t)
 	for (i = 0; i < s->nr_read; i++)
 		t->unsure += !!(s->block[i].marks & BLOCK_UNSURE);
 	t->unsure += s->log_unsure;
-	for (i = 0; i < s->nr_entries; i++)
-		t->doubted += !!(s->entry[i].marks & ENTRY_DOUBTED);
+	for (i = 0; i < s->nr_entries; i++) {
+		e = &s->entry[i];
+		t->doubted += e->marks & ENTRY_DOUBTED && !exception_is_current(e);
+		t->void_current += e->marks & ENTRY_DOUBTED && exception_is_current(e);
+	}
 	for (i = 0; i < s->nr_order; i++) {
 		e = &s->entry[s->order[i]];
 		t->dead += !!(e->marks & ENTRY_DEAD);
-		t->exceptions += !(e->marks & ENTRY_DEAD);
+		t->exceptions += !(e->marks & ENTRY_DEAD) && !exception_is_current(e);
+		t->current += !(e->marks & ENTRY_DEAD) && exception_is_current(e);
 		t->bad_data += !!(e->marks & ENTRY_BAD_DATA);
 	}
 }

@@ -10,8 +10,10 @@
 struct totals {
 	size_t live;		/* snapshots */
 	size_t exceptions;	/* that a live snapshot has */
+	size_t current;		/* that the origin has, or a snapshot */
 	size_t dead;
 	size_t doubted;		/* of a commit not known to have ended, not there */
+	size_t void_current;	/* of a record that had not ended: they do not count */
 	size_t unsure;		/* table blocks of one, or records of the log */
 	size_t bad_data;
 };
@@ -21,7 +23,7 @@ void check_store(struct store *s, struct report *r);
 
 void count_totals(const struct store *s, struct totals *t);
 
-/* "snapshot 3", "snapshots 3, 5 and 7 more": those that have (older, epoch]. */
+/* "snapshot 3", "snapshots 3, 5 and 7 more": those that see (older, until]. */
 const char *affected_names(const struct store *s, const struct entry *e, char *text,
 			   size_t len);
 

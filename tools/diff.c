@@ -134,6 +134,7 @@ static bool differs(const struct diff *d, const struct entry *e)
 	/* A tracker says for itself what has changed since. */
 	if (older_side(d)->tracker)
 		return false;
+	/* Copied before a write, or written: in both cases while this was the newest epoch. */
 	return e->epoch >= low && e->epoch < high;
 }
 

@@ -4,8 +4,9 @@
  *
  * A copied version (C, E) was made because C was about to be written, or might be, while E was
  * the newest epoch. So C may differ between epochs a < b only if it has a copied version with
- * an epoch in [a, b), or if one of the two snapshots has a private version of it. "Now" is an
- * epoch above all others. No data is read. A tracker has a bit for each chunk that has changed
+ * an epoch in [a, b), or if one of the two snapshots has a private version of it. The same is true
+ * of what was redirected: (C, E) was written when E was the newest epoch. "Now" is an epoch above
+ * all others. No data is read. A tracker has a bit for each chunk that has changed
  * since its epoch, so between it and a snapshot may be chunks that have only changed later.
  */
 #ifndef COWSNAP_TOOLS_DIFF_H

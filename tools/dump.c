@@ -150,6 +150,10 @@ static void dump_head(struct writer *w, const struct store *s)
 		put_value(w, "log", le32toh(super->log));
 	if (log_series(s))
 		put_value(w, "log_series", log_series(s));
+	if (super->redirect)
+		put_value(w, "redirect", super->redirect);
+	if (current_is_lost(s))
+		put_value(w, "lost_redirected", 1);
 	if (super->seal_generation)
 		put_value(w, "seal_generation", le32toh(super->seal_generation));
 	if (!cowsnap_is_sealed(super) || s->bad_seal)
@@ -238,7 +242,8 @@ static void dump_doubted(struct writer *w, const struct store *s)
 
 	for (i = 0; i < s->nr_entries; i++) {
 		e = &s->entry[i];
-		if (!(e->marks & ENTRY_DOUBTED) || e->epoch > s->epoch)
+		/* Of what was redirected the tools know as well as the kernel that it does not count. */
+		if (!(e->marks & ENTRY_DOUBTED) || e->epoch > s->epoch || exception_is_current(e))
 			continue;
 		snprintf(crc, sizeof(crc), "%08x", e->crc);
 		begin_item(w, "exception");

@@ -37,6 +37,7 @@ int dump_store(const struct store *s, FILE *out, bool json);
 struct dump {
 	struct store s;
 	u64 lost_epoch;		/* snapshots up to here may lack entries */
+	u64 lost_redirected;	/* it lacks data of the origin */
 	u64 log_series;		/* of the last zone of the log; 0: there was none */
 	bool outdated;		/* the store is newer, or the dump cut: no snapshot stays live */
 	bool in_place;		/* the device has this store, and so what is sealed of its origin */
@@ -46,6 +47,9 @@ struct dump {
 	u64 items;
 	char error[160];
 };
+
+/* Has it data of the origin, or may have? */
+bool dump_has_current(const struct dump *d);
 
 /* From a file, or with "-" from standard input. */
 int dump_read(struct dump *d, const char *path);

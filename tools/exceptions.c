@@ -397,7 +397,7 @@ u64 exceptions_lost_epoch(const struct store *s)
 
 /* ---- data of the origin ---- */
 
-static bool may_have_current(const struct store *s)
+bool may_have_current(const struct store *s)
 {
 	return le64toh(s->super.incompat) & COWSNAP_INCOMPAT_CURRENT;
 }

@@ -20,6 +20,7 @@
 #include "rollback.h"
 #include "seal-command.h"
 #include "send.h"
+#include "settle-command.h"
 #include "snapshots.h"
 #include "tab-command.h"
 #include "tune.h"
@@ -82,13 +83,16 @@ static const struct command commands[] = {
 	  dump_options, 1, 1, command_dump },
 	{ "restore", "-i DUMP [--data-from OLDSTORE] [-f] STORE", "write a store from a dump",
 	  restore_options, 1, 1, command_restore },
-	{ "repair", "[-n] [--invalidate] STORE",
+	{ "repair", "[-n] [--invalidate] [--lose-redirected] STORE",
 	  "rebuild damaged metadata; invalidate snapshots that lost some",
 	  repair_options, 1, 1, command_repair },
 	{ "seal", "[OPTION]... ORIGIN STORE", "keep others from an origin that is used without its store",
 	  seal_options, 2, 2, command_seal },
 	{ "unseal", "[-n] [OPTION] ORIGIN [STORE]", "take the seal away again",
 	  unseal_options, 1, 2, command_unseal },
+	{ "settle", "[-n] [-q] [--keep-store] ORIGIN STORE",
+	  "bring home what writes have redirected to the store",
+	  settle_options, 2, 2, command_settle },
 	{ "map", "[-o FILE] STORE", "draw where changed chunks lie, by snapshot, as SVG",
 	  map_options, 1, 1, command_map },
 };

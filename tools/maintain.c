@@ -14,7 +14,7 @@
 #include "restore.h"
 
 struct options {
-	bool quiet, verbose, no_data, json, force, dry, invalidate;
+	bool quiet, verbose, no_data, json, force, dry, invalidate, lose_redirected;
 	const char *input, *data_from, *store;
 };
 
@@ -69,6 +69,9 @@ static void say_totals(const struct store *s, unsigned long problems)
 	if (t.unsure && t.doubted)
 		printf("%s: a commit had not ended; %zu slots of it do not count if the origin "
 		       "still has their data, which the kernel looks at\n", line_name, t.doubted);
+	else if (t.void_current)
+		printf("%s: a commit had not ended; %zu chunks that were redirected do not count\n",
+		       line_name, t.void_current);
 	else if (t.unsure)
 		printf("%s: the last commit is not known to have ended; all of it is there\n",
 		       line_name);
@@ -78,6 +81,9 @@ static void say_totals(const struct store *s, unsigned long problems)
 		printf("%s: its origin is sealed: the first %u KiB of it are in here%s\n", line_name,
 		       cowsnap_seal_sectors(&s->geo) / 2,
 		       s->super.seal_state == COWSNAP_SEAL_SEALED ? "" : ", and on their way");
+	if (t.current)
+		printf("%s: %zu chunks of its origin are in here alone (redirect); cowsnap settle brings "
+		       "them home\n", line_name, t.current);
 	if (!problems)
 		printf("%s: clean, %zu snapshots, %zu chunks for them, %zu to be reused\n",
 		       line_name, t.live, t.exceptions, t.dead);
@@ -156,6 +162,31 @@ static int look_at_sealed(const struct dump *d, struct device *dev, const char *
 	return 0;
 }
 
+/* Of a store whose superblocks are lost the dump may not say that it redirects by now. */
+static bool device_has_current(const struct dump *d, struct device *dev, enum restore_age age)
+{
+	struct store s;
+	bool has = store_open(&s, &dev->io) == STORE_OK ? may_have_current(&s) :
+		   d->s.super.seal_state != COWSNAP_SEAL_OPEN;
+
+	store_close(&s);
+	return age != RESTORE_NOTHING && has;
+}
+
+/* Data of the origin that an old dump has, or lacks, is no data of the origin any more. */
+static int refuse_redirected(const struct dump *d, const struct options *o, bool has)
+{
+	if (o->force || !(has || dump_has_current(d)))
+		return 0;
+	if (d->lost_redirected)
+		return cannot(o->input, "it was made of a damaged store, and may lack data of the origin; "
+			      "-f restores it all the same");
+	if (!d->outdated)
+		return 0;
+	return cannot(o->store, "the dump does not know which data of its origin is in there now "
+		      "(redirect): it is older, or cut off; -f restores it all the same");
+}
+
 /* May it be overwritten? */
 static int look_at_target(const struct dump *d, struct device *dev, const struct options *o,
 			  enum restore_age age)
@@ -211,6 +242,9 @@ static int restore_to(struct dump *d, const struct options *o, struct device *fr
 		status = look_at_target(d, &dev, o, age);
 	if (!status && from)
 		status = look_at_age(d, &from->io, o, &age_from, &epoch_from);
+	if (!status)
+		status = refuse_redirected(d, o, device_has_current(d, &dev, age) ||
+					   (from && device_has_current(d, from, age_from)));
 	d->in_place = age != RESTORE_NOTHING;
 	if (!status && (from || d->in_place))
 		status = look_at_sealed(d, from ? from : &dev, from ? o->data_from : o->store);
@@ -268,12 +302,14 @@ static int repair_status(const struct options *o, enum repair_result result)
 	case REPAIR_FAILED:
 		break;
 	}
-	return cannot(o->store, "not repaired: it cannot be written, or not by this version");
+	return cannot(o->store, "not repaired: it cannot be written, or not by this version, or not "
+				"without being told");
 }
 
 static int run_repair(const struct options *o)
 {
-	struct repair_options repair = { .dry = o->dry, .invalidate = o->invalidate };
+	struct repair_options repair = { .dry = o->dry, .invalidate = o->invalidate,
+					 .lose_redirected = o->lose_redirected };
 	struct report r = { .line = line_to_stdout };
 	struct device dev;
 	struct store s;
@@ -313,6 +349,7 @@ const struct option_text restore_options[] = {
 const struct option_text repair_options[] = {
 	{ "dry-run", 'n', NULL, "print what would be repaired, write nothing" },
 	{ "invalidate", 0, NULL, "also invalidate snapshots whose data is damaged" },
+	{ "lose-redirected", 0, NULL, "go on even if data of the origin is lost with that" },
 	{ NULL },
 };
 
@@ -326,6 +363,7 @@ static struct options options_of(const struct words *w)
 		.force = option_given(w, "force"),
 		.dry = option_given(w, "dry-run"),
 		.invalidate = option_given(w, "invalidate"),
+		.lose_redirected = option_given(w, "lose-redirected"),
 		.input = option_value(w, "input"),
 		.data_from = option_value(w, "data-from"),
 		.store = w->word[0],

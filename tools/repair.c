@@ -30,6 +30,7 @@ struct repair {
 	const struct repair_options *o;
 	struct report *r;
 	u64 lost;		/* snapshots up to this epoch may lack entries */
+	bool loses;		/* and so may the origin */
 	bool failed;
 	unsigned long kept;	/* damages that stay */
 };
@@ -320,7 +321,10 @@ static void repair_twice(struct repair *p, struct entry *before, struct entry *e
 	}
 	report(p->r, "chunk %" PRIu64 " of epoch %" PRIu64
 	       ": two slots that do not agree", e->chunk, e->epoch);
-	invalidate_range(p, e->older, e->epoch, "one of its chunks had two contents");
+	invalidate_range(p, e->older, e->until, "one of its chunks had two contents");
+	/* One of them stays, and is the origin's: it was told to go on. */
+	if (exception_is_current(e))
+		drop_slot(p, before);
 }
 
 static void repair_pointers(struct repair *p, struct entry *e)
@@ -341,7 +345,7 @@ static void repair_pointers(struct repair *p, struct entry *e)
 	if (e->marks & ENTRY_BEYOND) {
 		report(p->r, "chunk %" PRIu64 " of epoch %" PRIu64 ": was beyond the device",
 		       e->chunk, e->epoch);
-		invalidate_range(p, e->older, e->epoch, "the device was cut off");
+		invalidate_range(p, e->older, e->until, "the device was cut off");
 		drop_slot(p, e);
 	}
 }
@@ -355,16 +359,19 @@ static void repair_exceptions(struct repair *p)
 	for (i = 0; i < s->nr_order; i++) {
 		e = &s->entry[s->order[i]];
 		if (before && e->marks & before->marks & ENTRY_TWICE &&
-		    e->chunk == before->chunk && e->epoch == before->epoch &&
-		    exception_is_private(e) == exception_is_private(before))
+		    e->epoch == before->epoch && exceptions_alike(e, before))
 			repair_twice(p, before, e);
 		if (e->marks & ENTRY_BAD_DATA && p->o->invalidate)
-			invalidate_range(p, e->older, e->epoch, "data of it is damaged");
+			invalidate_range(p, e->older, e->until, "data of it is damaged");
 		before = e;
 	}
 	for (i = 0; i < s->nr_entries; i++)
 		if (s->entry[i].kind != COWSNAP_SLOT_FREE && !(s->entry[i].marks & ENTRY_DOUBTED))
 			repair_pointers(p, &s->entry[i]);
+	/* They are dead because of a later one, which may be among those that were freed. */
+	for (i = 0; p->loses && i < s->nr_entries; i++)
+		if (exception_is_current(&s->entry[i]) && s->entry[i].marks & ENTRY_DEAD)
+			drop_slot(p, &s->entry[i]);
 }
 
 /* ---- what stays ---- */
@@ -415,7 +422,10 @@ static void count_kept(struct repair *p)
 	for (i = 0; i < s->nr_order; i++) {
 		e = &s->entry[s->order[i]];
 		if (e->marks & ENTRY_BAD_DATA && !(e->marks & ENTRY_DEAD))
-			keep(p, "chunk %" PRIu64 " of snapshots %s (sector %" PRIu64
+			keep(p, e->until == EPOCH_NOW ?
+			     "chunk %" PRIu64 " of the origin, and of snapshots %s (sector %" PRIu64
+			     "): cannot be read until it is written anew" :
+			     "chunk %" PRIu64 " of snapshots %s (sector %" PRIu64
 			     "): damaged, reads of it fail; --invalidate gives the snapshots up",
 			     e->chunk, affected_names(s, e, names, sizeof(names)),
 			     chunk_sector(s, e->place));
@@ -457,6 +467,23 @@ static void limit_option(struct repair *p, const char *name, __le32 *value, u32 
 	*value = htole32(preset);
 }
 
+/* Whatever is on, the feature is: who does not know of it does not open the store. */
+static void repair_redirect(struct repair *p)
+{
+	struct cowsnap_super *super = &p->s->super;
+
+	if (super->redirect > COWSNAP_MAX_REDIRECT) {
+		report(p->r, "redirect becomes 0");
+		super->redirect = 0;
+	}
+	if (super->redirect && !may_have_current(p->s)) {
+		report(p->r, "the feature of redirect is set");
+		super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);
+	}
+	if (p->loses)
+		report(p->r, "data of the origin that was redirected to the store may be lost");
+}
+
 static void repair_super(struct repair *p)
 {
 	struct store *s = p->s;
@@ -467,6 +494,7 @@ static void repair_super(struct repair *p)
 	limit_option(p, "throttle", &s->super.throttle, 100, 100);
 	limit_option(p, "low_water", &s->super.low_water, 100, 0);
 	limit_option(p, "log", &s->super.log, 1, 1);
+	repair_redirect(p);
 	if (s->mended_records)
 		report(p->r, "log: one bit set right in %u records", s->mended_records);
 	if (s->lost_records)
@@ -575,6 +603,8 @@ static bool beyond_repair(struct repair *p)
 		report(p->r, "features are unknown here; use the tools of a newer version");
 	else if (s->bad_seal)
 		report(p->r, "the first sectors of the origin cannot be where the superblock says; restore it from a dump");
+	else if (p->loses && !p->o->lose_redirected)
+		report(p->r, "data of the origin that was redirected to the store may be lost with what is damaged; --lose-redirected goes on without");
 	else if (s->io->logical_bytes > s->geo.block_bytes)
 		report(p->r, "the device has logical blocks of %u bytes, the store writes %u; copy it to another device",
 		       s->io->logical_bytes, s->geo.block_bytes);
@@ -588,7 +618,8 @@ static bool beyond_repair(struct repair *p)
 enum repair_result repair_store(struct store *s, const struct repair_options *o,
 				struct report *r)
 {
-	struct repair p = { .s = s, .o = o, .r = r, .lost = exceptions_lost_epoch(s) };
+	struct repair p = { .s = s, .o = o, .r = r, .lost = exceptions_lost_epoch(s),
+			    .loses = current_is_lost(s) };
 	unsigned long before = r->lines;
 	bool act;
 

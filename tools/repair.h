@@ -16,6 +16,7 @@ enum repair_result {
 struct repair_options {
 	bool dry;		/* say, do not write */
 	bool invalidate;	/* give up snapshots with damaged data */
+	bool lose_redirected;	/* go on where data of the origin may be lost */
 };
 
 /* A store loaded and verified is mended; one line to @r for each thing done. */

@@ -52,6 +52,8 @@ static int set_sizes(struct dump *d)
 	super->epoch = htole64(d->s.epoch);
 	leave_out_series(d);
 	set_features(super);
+	if (super->redirect || current_is_there(&d->s))
+		super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);
 	if (!super_sane(super) || d->s.epoch > COWSNAP_MAX_EPOCH)
 		return dump_fail(d, "a size or the epoch cannot be");
 	if (store_set_geometry(&d->s))
@@ -60,8 +62,9 @@ static int set_sizes(struct dump *d)
 		return dump_fail(d, "sequence or super_sequence cannot be");
 	if (le32toh(super->on_full) >= COWSNAP_FULL_POLICIES ||
 	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100 ||
-	    le32toh(super->log) > 1 || d->log_series >= SEQUENCE_LIMIT)
-		return dump_fail(d, "on_full, throttle, low_water, log or log_series cannot be");
+	    le32toh(super->log) > 1 || d->log_series >= SEQUENCE_LIMIT ||
+	    super->redirect > COWSNAP_MAX_REDIRECT)
+		return dump_fail(d, "on_full, throttle, low_water, log, log_series or redirect cannot be");
 	return 0;
 }
 
@@ -188,6 +191,9 @@ static int check_entry(struct dump *d, const struct entry *e, const struct entry
 		return 0;
 	if (e->chunk >= s->nr_origin_chunks)
 		return dump_fail(d, "chunk %" PRIu64 " is beyond the origin", e->chunk);
+	if (exception_is_current(e) && !current_fits(s, e->chunk))
+		return dump_fail(d, "chunk %" PRIu64 " of the origin cannot be in the store: it is sealed, or "
+				 "the origin is not", e->chunk);
 	if (!e->epoch || e->epoch > s->epoch)
 		return dump_fail(d, "chunk %" PRIu64 ": epoch %" PRIu64 " was never given out",
 				 e->chunk, e->epoch);
@@ -239,7 +245,8 @@ static int set_blocks(struct dump *d)
 
 static bool has_data(const struct entry *e)
 {
-	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE;
+	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE ||
+	       exception_is_current(e);
 }
 
 /* Without a checksum nothing would tell that this chunk is not what it was. */
@@ -270,6 +277,8 @@ static int copy_chunk(struct dump *d, const struct entry *e, struct io *from, u8
 	size_t len = (size_t)s->geo.chunk_sectors * SECTOR;
 
 	if (io_read(from, sector * SECTOR, data, len)) {
+		if (exception_is_current(e))
+			return dump_fail(d, "chunk %" PRIu64 " of the origin cannot be copied", e->chunk);
 		report(r, "chunk %" PRIu64 " of epoch %" PRIu64 " (sector %" PRIu64
 		       "): its data cannot be read", e->chunk, e->epoch, sector);
 		if (!exception_has_crc(e))

@@ -355,6 +355,13 @@ static int open_home(const struct store *s, struct io *home, bool all)
 	return io_sync(home);
 }
 
+int seal_make_whole(struct store *s, struct io *home, unsigned int *nr, const char **why)
+{
+	if (give_up_snapshots(s, nr))
+		return fail(why, "the store cannot be written");
+	return write_seals(s, home) ? fail(why, "the origin cannot be written") : 0;
+}
+
 const char *seal_hinders_opening(const struct store *s, const struct seal_look *l,
 				 enum seal_keep keep)
 {
@@ -375,6 +382,13 @@ const char *seal_hinders_opening(const struct store *s, const struct seal_look *
 	return NULL;
 }
 
+/* Only what is sealed is redirected: the option goes with the seal. */
+static void end_redirect(struct store *s)
+{
+	s->super.redirect = 0;
+	s->super.incompat &= ~htole64(COWSNAP_INCOMPAT_CURRENT);
+}
+
 int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,
 	     const char **why)
 {
@@ -382,6 +396,8 @@ int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int
 	struct seal_look l;
 
 	*nr = 0;
+	if (current_is_there(s) || current_is_lost(s))
+		return fail(why, "the store has data of the origin (redirect); cowsnap settle brings it home");
 	if (seal_look(s, home, &l))
 		return fail(why, "what the store has of it cannot be read");
 	*why = seal_hinders_opening(s, &l, keep);
@@ -390,6 +406,7 @@ int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int
 	/* Somebody wrote the origin. From here on it is as if that had been right. */
 	if (l.missing && give_up_snapshots(s, nr))
 		return fail(why, "the store cannot be written");
+	end_redirect(s);
 	if (s->super.seal_state == COWSNAP_SEAL_SEALED && write_state(s, COWSNAP_SEAL_OPENING))
 		return fail(why, "the store cannot be written");
 	if (open_home(s, home, keep == SEAL_KEEP_STORE))

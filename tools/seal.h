@@ -49,6 +49,12 @@ const char *seal_hinders_opening(const struct store *s, const struct seal_look *
 int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,
 	     const char **why);
 
+/*
+ * Home was written without its store, and that is to count for nothing: all snapshots become invalid,
+ * *@nr of them, and the seals are written anew. 0, or -1 with *@why set.
+ */
+int seal_make_whole(struct store *s, struct io *home, unsigned int *nr, const char **why);
+
 /* Without the store: seals become zeroes. Returns how many there were; -1: it failed. */
 long seal_take_away(struct io *home);
 

@@ -2,7 +2,8 @@
 /*
  * The content of a snapshot. One in use is read through its device. Else it is read as the
  * kernel would: a private version, else the oldest copied version that is not older than the
- * snapshot, else home.
+ * snapshot, else the newest current one that is older, else home. What is sealed of home is in the
+ * store.
  */
 #include <endian.h>
 #include <errno.h>
@@ -37,20 +38,28 @@ static bool may_be_seen(const struct entry *e, u64 epoch)
 {
 	if (!entry_is_exception(e))
 		return false;
+	if (exception_is_current(e))
+		return e->epoch < epoch && !(e->marks & ENTRY_DOUBTED);
 	return exception_is_private(e) ? e->epoch == epoch : e->epoch >= epoch;
 }
 
-/* The order within one chunk: private ones first, then the oldest. */
+static int rank(const struct entry *e)
+{
+	return exception_is_private(e) ? 0 : exception_is_current(e) ? 2 : 1;
+}
+
+/* The order within one chunk: private ones first, then the oldest copied, then the newest current. */
 static int by_chunk(const void *a, const void *b)
 {
 	const struct seen *x = a, *y = b;
-	bool own = exception_is_private(x->version), other = exception_is_private(y->version);
+	int first = rank(x->version), second = rank(y->version), later;
 
 	if (x->chunk != y->chunk)
 		return x->chunk > y->chunk ? 1 : -1;
-	if (own != other)
-		return own ? -1 : 1;
-	return (x->version->epoch > y->version->epoch) - (x->version->epoch < y->version->epoch);
+	if (first != second)
+		return first - second;
+	later = (x->version->epoch > y->version->epoch) - (x->version->epoch < y->version->epoch);
+	return first == 2 ? -later : later;
 }
 
 static int find_versions(struct source *src, u64 epoch)
@@ -187,7 +196,11 @@ static size_t read_from_store(struct source *src, const struct seen *seen, u64 o
 static size_t read_from_home(struct source *src, size_t next, u64 offset, void *data, size_t len)
 {
 	u64 end = next < src->nr_seen ? src->seen[next].chunk * chunk_bytes(src) : NONE;
-	size_t n = end - offset < len ? end - offset : len;
+	size_t n;
+
+	if (offset < src->sealed && end > src->sealed)
+		end = src->sealed;
+	n = end - offset < len ? end - offset : len;
 
 	return read_home(src, offset, data, n) ? 0 : n;
 }
@@ -283,6 +296,8 @@ int source_open(struct source *src, struct diff_store *ds, const struct diff_sid
 	src->cached = NONE;
 	if (ds->live.c)
 		return open_device(src, ds, b);
+	if (cowsnap_is_sealed(&ds->s.super) && !ds->s.bad_seal)
+		src->sealed = (u64)cowsnap_seal_sectors(&ds->s.geo) * SECTOR;
 	if (origin)
 		r = open_origin(src, b, origin);
 	if (!r && find_versions(src, b->epoch))

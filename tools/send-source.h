@@ -21,6 +21,7 @@ struct source {
 	size_t nr_seen;
 	struct device origin;
 	bool has_origin;
+	u64 sealed;		/* so many bytes of it are in the store; 0: it has no seal */
 	u8 *chunk;		/* the one last read from the store */
 	u64 cached;		/* its number, or all ones */
 	char error[200];

@@ -85,6 +85,7 @@ struct block {
 #define ENTRY_TWICE	0x200	/* another one claims the same */
 #define ENTRY_UNREADABLE 0x400	/* why its data is bad, or doubted */
 #define ENTRY_LOGGED	0x800	/* a record of the log has it, no table; fresh: it is in doubt */
+#define ENTRY_GONE	0x1000	/* settle: its place is another one's by now */
 
 /* Above all others: that of the origin. */
 #define EPOCH_NOW	(~0ULL)
@@ -256,6 +257,8 @@ bool exception_is_private(const struct entry *e);
 bool exception_is_current(const struct entry *e);
 /* Versions of one chunk that are told apart by their epochs alone. */
 bool exceptions_alike(const struct entry *x, const struct entry *y);
+/* Has the store the feature? */
+bool may_have_current(const struct store *s);
 /* May @chunk of the origin have current versions in this store? */
 bool current_fits(const struct store *s, u64 chunk);
 /* Slots of that kind, whatever else is to be said of them. */

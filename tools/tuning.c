@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dm-cowsnap-format.h"
 #include "session.h"
 #include "size.h"
 #include "tuning.h"
@@ -25,6 +26,7 @@ static const struct tuning {
 	{ "copy_around", SIZE, 0, 1024 },
 	{ "undo_buffer", SIZE, 0, 1048576 },
 	{ "log", WORD, 0, 0 },
+	{ "redirect", PLAIN, 0, COWSNAP_MAX_REDIRECT },
 };
 
 #define NR ((int)(sizeof(tunings) / sizeof(*tunings)))
@@ -87,7 +89,7 @@ int tuning_read(const char *what, const char *name, const char *value, char *tex
 	if (!t)
 		return cannot_because(what, "\"%s\" is no option of a store, which are on_full, "
 				      "wait_timeout, low_water, throttle, copy_ahead, copy_around, "
-				      "undo_buffer, log", name);
+				      "undo_buffer, log, redirect", name);
 	snprintf(about, sizeof(about), "%s: %s", what, t->name);
 	status = t->unit == WORD ? read_word(what, t, value) :
 		 t->unit == SIZE ? read_kib(what, t, value, &number) :

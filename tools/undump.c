@@ -76,6 +76,7 @@ static const struct super_value {
 	SUPER_VALUE(copy_ahead),
 	SUPER_VALUE(copy_around),
 	SUPER_VALUE(log),
+	SUPER_VALUE(redirect),
 	SUPER_VALUE(seal_start),
 	SUPER_VALUE(seal_generation),
 	SUPER_VALUE(seal_state),
@@ -115,6 +116,8 @@ static u64 *own_value(struct dump *d, const char *name)
 		return &d->s.epoch;
 	if (!strcmp(name, "lost_epoch"))
 		return &d->lost_epoch;
+	if (!strcmp(name, "lost_redirected"))
+		return &d->lost_redirected;
 	if (!strcmp(name, "log_series"))
 		return &d->log_series;
 	return NULL;
@@ -179,8 +182,9 @@ static int name_to_kind(const char *name)
 {
 	int kind;
 
-	for (kind = COWSNAP_SLOT_COPIED; name && kind < COWSNAP_SLOT_RECORDS; kind++)
-		if (!strcmp(name, kind_name(kind)))
+	for (kind = COWSNAP_SLOT_COPIED; name && kind < COWSNAP_SLOT_KINDS; kind++)
+		if (kind != COWSNAP_SLOT_RECORDS && kind != COWSNAP_SLOT_TRACK &&
+		    !strcmp(name, kind_name(kind)))
 			return kind;
 	return -1;
 }
@@ -332,6 +336,11 @@ int dump_read(struct dump *d, const char *path)
 	if (!r && !d->seen_head)
 		r = dump_fail(d, "it is no dump of cowsnap");
 	return r;
+}
+
+bool dump_has_current(const struct dump *d)
+{
+	return d->s.super.redirect || d->lost_redirected || current_is_there(&d->s);
 }
 
 void dump_free(struct dump *d)
