@@ -6,9 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "check.h"
-#include "device.h"
-#include "loading.h"
+#include "pair.h"
 #include "seal.h"
 #include "seal-command.h"
 #include "tab.h"
@@ -27,14 +25,6 @@ const struct option_text unseal_options[] = {
 	{ NULL },
 };
 
-/* Both of them, not in use. */
-struct pair {
-	struct device origin, device;
-	struct store s;
-	const char *origin_path, *store_path;
-	bool write;
-};
-
 static const char *uuid_text(const u8 *uuid, char *text)
 {
 	size_t i;
@@ -42,37 +32,6 @@ static const char *uuid_text(const u8 *uuid, char *text)
 	for (i = 0; i < 16; i++)
 		sprintf(text + 2 * i, "%02x", uuid[i]);
 	return text;
-}
-
-static void say_nothing(struct report *r, const char *text)
-{
-	(void)r;
-	(void)text;
-}
-
-static int open_pair(struct pair *p)
-{
-	int status;
-
-	if (device_open(&p->origin, p->origin_path, p->write))
-		return cannot(p->origin_path, p->origin.error);
-	status = open_store(&p->device, &p->s, p->store_path, p->write);
-	if (status)
-		device_close(&p->origin);
-	return status;
-}
-
-static void close_pair(struct pair *p)
-{
-	close_store(&p->device, &p->s);
-	device_close(&p->origin);
-}
-
-/* The numbers that a superblock is written with have to be right. */
-static bool super_is_odd(const struct store *s)
-{
-	return s->bad_epoch || s->super_sequence >= SEQUENCE_LIMIT ||
-	       s->durable >= SEQUENCE_LIMIT || s->bad_seal || s->bad_zones;
 }
 
 /* ---- seal ---- */
@@ -97,11 +56,9 @@ static int look_at_tab(const struct words *w)
 
 static int look_before(struct pair *p)
 {
-	struct report r = { .line = say_nothing };
 	const char *why;
 
-	check_store(&p->s, &r);
-	if (r.lines || super_is_odd(&p->s))
+	if (pair_is_damaged(p))
 		return cannot(p->store_path, "it is damaged; cowsnap check says how");
 	why = seal_hinders(&p->s, &p->origin.io);
 	return why ? cannot_because(p->origin_path, "not sealed with %s: %s", p->store_path, why) :
@@ -139,11 +96,11 @@ int command_seal(const struct words *w)
 	int status = look_at_tab(w);
 
 	if (!status)
-		status = open_pair(&p);
+		status = pair_open(&p);
 	if (status)
 		return status;
 	status = seal(&p);
-	close_pair(&p);
+	pair_close(&p);
 	return status;
 }
 
@@ -173,10 +130,13 @@ static int look_before_opening(struct pair *p, enum seal_keep keep)
 	struct seal_look l;
 	const char *why;
 
-	if (super_is_odd(&p->s))
+	if (pair_is_odd(p))
 		return cannot(p->store_path, "it is damaged; cowsnap check says how");
 	if (!cowsnap_is_sealed(&p->s.super))
 		return cannot_because(p->store_path, "it has no sealed origin");
+	if (current_is_there(&p->s) || current_is_lost(&p->s))
+		return cannot_because(p->store_path, "it has data of the origin (redirect); cowsnap settle "
+				      "brings that home first");
 	if (p->origin.io.bytes / 512 < le64toh(p->s.super.origin_sectors))
 		return cannot_because(p->origin_path, "%s was made for a longer origin",
 				      p->store_path);
@@ -216,7 +176,8 @@ static int take_away(const char *path, struct device *dev, bool write)
 
 	if (seal_find(&dev->io, &seal) <= 0)
 		return cannot(path, "it has no seal");
-	printf("%s: sealed by the store %s; without it the first %u KiB are lost\n", path,
+	printf("%s: sealed by the store %s; without it the first %u KiB are lost, and what was "
+	       "redirected to it\n", path,
 	       uuid_text(seal.uuid, uuid), le32toh(seal.sectors) / 2);
 	fflush(stdout);
 	if (!write)
@@ -255,10 +216,10 @@ int command_unseal(const struct words *w)
 	if (w->nr_words != 2)
 		return cannot("unseal", "the store is missing; --without-store if it is lost");
 	p.store_path = w->word[1];
-	status = open_pair(&p);
+	status = pair_open(&p);
 	if (status)
 		return status;
 	status = unseal(&p, home ? SEAL_KEEP_HOME : store ? SEAL_KEEP_STORE : SEAL_KEEP_NONE);
-	close_pair(&p);
+	pair_close(&p);
 	return status;
 }
