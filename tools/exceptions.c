@@ -151,9 +151,6 @@ bool exception_is_unsure(const struct store *s, const struct entry *e)
 
 	if (e->marks & ENTRY_LOGGED)
 		return e->marks & ENTRY_FRESH;
-	/* Such a slot is durable before it counts for anybody. */
-	if (exception_is_current(e))
-		return false;
 	return e->marks & ENTRY_FRESH && nr < s->nr_read && s->block[nr].marks & BLOCK_UNSURE;
 }
 

@@ -223,6 +223,9 @@ static bool read_slot(const struct store *s, u64 nr, const u8 *area, u32 i, stru
 	e->place = seg.data + cowsnap_first_slot(&s->geo, &seg, index) + i;
 	if (e->kind == COWSNAP_SLOT_FREE)
 		return false;
+	/* Its data was durable before it. */
+	if (exception_is_current(e))
+		e->marks &= ~ENTRY_FRESH;
 	e->marks |= nonsense(s, e);
 	return true;
 }

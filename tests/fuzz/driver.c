@@ -16,8 +16,9 @@
 /* One store is good for so many cases. */
 #define CASES_A_STORE	16
 
-/* And so many others are made with it, to be sealed. */
+/* And so many others are made with it, to be sealed, and to be settled. */
 #define SEALED_A_STORE	8
+#define SETTLED_A_STORE	6
 
 static const char usage[] =
 	"Usage: fuzz [-s SEED] [-k CASE] [-v] COUNT\n"
@@ -66,9 +67,32 @@ static void seal_some(u64 group)
 		o.origin_sectors += 8 * o.chunk_sectors + COWSNAP_SEAL_SECTORS;
 		o.exceptions /= 4;
 		o.sealed = false;
+		o.redirected = false;
 		if (make_store(&o, store, bytes))
 			target_sealed(&(struct target_image){ .data = store, .size = bytes },
 				      rng_next(&r));
+	}
+}
+
+/* Small origins, of which all content is compared. They were closed. */
+static void settle_some(u64 group)
+{
+	struct rng r = { .state = seed ^ group * 0xd1342543de82ef95ULL };
+	static u8 store[IMAGE_BYTES];
+	struct make_options o;
+	size_t bytes, i;
+
+	for (i = 0; i < SETTLED_A_STORE; i++) {
+		memset(store, 0, sizeof(store));
+		bytes = make_random_options(&r, sizeof(store), &o);
+		o.origin_sectors = COWSNAP_SEAL_SECTORS + o.chunk_sectors + rng_below(&r, 40 * o.chunk_sectors);
+		o.sealed = true;
+		o.redirected = true;
+		o.unfinished = false;
+		o.logged = false;
+		if (make_store(&o, store, bytes))
+			target_settled(&(struct target_image){ .data = store, .size = bytes },
+				       rng_next(&r));
 	}
 }
 
@@ -79,6 +103,7 @@ static void new_store(struct fuzz *f, u64 group)
 	if (f->of == group)
 		return;
 	seal_some(group);
+	settle_some(group);
 	do {
 		memset(f->store, 0, sizeof(f->store));
 		f->bytes = make_random_options(&r, sizeof(f->store), &f->made);
@@ -162,9 +187,12 @@ int main(int argc, char **argv)
 	printf("fuzz: seed %llu\n", (unsigned long long)seed);
 	for (; current < end; current++)
 		run_case(&f, verbose);
-	printf("fuzz: %lu refused, %lu clean, %lu repaired, %lu with data left, %lu not repaired\n",
-	       c->refused, c->clean, c->repaired, c->left, c->failed);
+	printf("fuzz: %lu refused, %lu clean, %lu repaired, %lu with data left, %lu not repaired,\n"
+	       "fuzz: of which %lu were when told that data of the origin may be lost\n",
+	       c->refused, c->clean, c->repaired, c->left, c->failed, c->lost);
 	printf("fuzz: %lu origins sealed and opened, %lu times cut off\n", c->seals, c->seal_cuts);
+	printf("fuzz: %lu stores settled, %lu times cut off, %lu times a write failed\n", c->settles,
+	       c->settle_cuts, c->settle_errors);
 	printf("fuzz: %lu of them with unreadable sectors; %lu repairs cut off; %lu comparisons\n",
 	       c->unreadable, c->cuts, c->diffs);
 	return 0;

@@ -158,6 +158,12 @@ static bool super_fits(struct loader *l)
 
 /* ---- tables ---- */
 
+static bool current_sane(const struct loader *l, const struct kernel_slot *s)
+{
+	return l->super.incompat & htole64(COWSNAP_INCOMPAT_CURRENT) && cowsnap_is_sealed(&l->super) &&
+	       l->super.seal_state == COWSNAP_SEAL_SEALED && s->chunk >= cowsnap_seal_chunks(&l->geo);
+}
+
 static bool slot_sane(struct loader *l, const struct kernel_slot *s)
 {
 	if (s->kind == COWSNAP_SLOT_FREE)
@@ -167,6 +173,8 @@ static bool slot_sane(struct loader *l, const struct kernel_slot *s)
 		return false;
 	if (s->kind == COWSNAP_SLOT_RECORDS)
 		return s->chunk < COWSNAP_MAX_SNAPSHOTS;
+	if (s->kind == COWSNAP_SLOT_CURRENT && !current_sane(l, s))
+		return false;
 	return s->epoch && s->epoch <= EPOCH_MAX &&
 	       s->chunk < (s->kind == COWSNAP_SLOT_TRACK ? COWSNAP_TRACK_PIECES_MAX :
 			   l->origin_chunks);
@@ -307,7 +315,8 @@ static bool logged_sane(struct loader *l, const u8 *slots, u32 nr, u64 place)
 
 	for (i = 0; i < nr; i++) {
 		parse_slot(slots + i * sizeof(struct cowsnap_slot), place + i, &s, &fresh);
-		if ((s.kind != COWSNAP_SLOT_COPIED && s.kind != COWSNAP_SLOT_ZERO) ||
+		if ((s.kind != COWSNAP_SLOT_COPIED && s.kind != COWSNAP_SLOT_ZERO &&
+		     s.kind != COWSNAP_SLOT_CURRENT) ||
 		    !slot_sane(l, &s))
 			return false;
 	}
@@ -425,6 +434,12 @@ static void settle(struct loader *l)
 		s.unsure = s.unsure && l->sequence[i] > l->durable &&
 			   (!l->highest_only || l->sequence[i] == l->last ||
 			    l->sequence[i] == UINT64_MAX);
+		/* Home has nothing to do with these, and in tables they are believed. */
+		if (s.kind == COWSNAP_SLOT_CURRENT) {
+			s.unsure &= l->sequence[i] == UINT64_MAX;
+			if (s.unsure && !data_right(l, &s, &unreadable) && !unreadable)
+				continue;
+		}
 		if (s.unsure && s.kind == COWSNAP_SLOT_COPIED && !data_right(l, &s, &unreadable)) {
 			if (unreadable)
 				complain(l, "unreadable data of a commit");
@@ -445,15 +460,32 @@ static void look_at_data(struct loader *l)
 
 	for (i = 0; i < v->nr_slots; i++) {
 		s = &v->slot[i];
-		if (s->kind != COWSNAP_SLOT_COPIED && s->kind != COWSNAP_SLOT_PRIVATE)
+		if (s->kind != COWSNAP_SLOT_COPIED && s->kind != COWSNAP_SLOT_PRIVATE &&
+		    s->kind != COWSNAP_SLOT_CURRENT)
 			continue;
-		if (data_right(l, s, &unreadable) ||
-		    (s->kind == COWSNAP_SLOT_PRIVATE && !unreadable))
+		if (data_right(l, s, &unreadable) || (s->kind != COWSNAP_SLOT_COPIED && !unreadable))
 			continue;
+		if (kernel_read_now(v, s->chunk) == s)
+			complain(l, "data of the origin");
 		for (j = 0; j < v->nr_snaps; j++)
 			if (kernel_read(v, &v->snap[j], s->chunk, &error) == s && !error)
 				complain(l, "data");
 	}
+}
+
+/* With what is lost the origin may have lost data; and no chunk has two of one epoch. */
+static void look_at_current(struct loader *l)
+{
+	const struct kernel_view *v = l->v;
+	size_t i, j;
+
+	if (l->super.incompat & htole64(COWSNAP_INCOMPAT_CURRENT) && (l->damaged || l->lost_records))
+		refuse(l, "what is lost may have been data of the origin");
+	for (i = 0; i < v->nr_slots; i++)
+		for (j = 0; v->slot[i].kind == COWSNAP_SLOT_CURRENT && j < i; j++)
+			if (v->slot[j].kind == COWSNAP_SLOT_CURRENT &&
+			    v->slot[j].chunk == v->slot[i].chunk && v->slot[j].epoch == v->slot[i].epoch)
+				complain(l, "data of the origin twice");
 }
 
 /* ---- records ---- */
@@ -560,6 +592,7 @@ void kernel_open(const u8 *data, size_t bytes, const u8 *lost, bool highest_only
 	load_tables(&l);
 	load_log(&l);
 	settle(&l);
+	look_at_current(&l);
 	load_snapshots(&l);
 	if (l.damaged)
 		v->lost_epoch = l.damaged == le32toh(l.super.damaged_blocks) &&
@@ -591,7 +624,7 @@ static bool is_private(const struct kernel_slot *s)
 
 static const struct kernel_slot *look_up(const struct kernel_view *v, u64 epoch, u64 chunk)
 {
-	const struct kernel_slot *s, *found = NULL;
+	const struct kernel_slot *s, *found = NULL, *current = NULL;
 	size_t i;
 
 	for (i = 0; i < v->nr_slots; i++) {
@@ -602,11 +635,19 @@ static const struct kernel_slot *look_up(const struct kernel_view *v, u64 epoch,
 		if (is_private(s)) {
 			if (s->epoch == epoch)
 				return s;
+		} else if (s->kind == COWSNAP_SLOT_CURRENT) {
+			if (s->epoch < epoch && (!current || s->epoch > current->epoch))
+				current = s;
 		} else if (s->epoch >= epoch && (!found || s->epoch < found->epoch)) {
 			found = s;
 		}
 	}
-	return found;
+	return found ? found : current;
+}
+
+const struct kernel_slot *kernel_read_now(const struct kernel_view *v, u64 chunk)
+{
+	return look_up(v, UINT64_MAX, chunk);
 }
 
 static bool is_live(const struct kernel_snap *snap)

@@ -13,7 +13,7 @@ struct kernel_slot {
 	u64 chunk, epoch, place;
 	u32 crc;
 	u8 kind;
-	bool unsure;		/* fresh, and of a commit later than D; or of such a record */
+	bool unsure;		/* not of a durable commit: fresh, and of a commit later than D; or of such a record */
 };
 
 struct kernel_snap {
@@ -44,6 +44,9 @@ void kernel_close(struct kernel_view *v);
 /* What the snapshot reads for @chunk: a slot, or NULL for the origin. *@error: an error. */
 const struct kernel_slot *kernel_read(const struct kernel_view *v,
 				      const struct kernel_snap *snap, u64 chunk, bool *error);
+
+/* The same for the origin, of which NULL means home. */
+const struct kernel_slot *kernel_read_now(const struct kernel_view *v, u64 chunk);
 
 /*
  * What becomes of the seal when the store @data is activated. @home, of its origin, gets what the

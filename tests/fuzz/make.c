@@ -20,6 +20,7 @@ struct maker {
 	u64 epoch;
 	u64 chunks;	/* of the origin */
 	u64 chunk;	/* the first that no table has a version of */
+	bool redirects;
 	u8 *live;		/* by epoch: */
 	u64 sequence;
 };
@@ -116,7 +117,7 @@ static struct cowsnap_record *pick_tracker(struct maker *m)
 	u32 nr = m->o->snapshots < COWSNAP_SUPER_RECORDS ? m->o->snapshots : COWSNAP_SUPER_RECORDS;
 	struct cowsnap_record *rec;
 
-	if (m->o->plain || !nr || rng_below(&m->rng, 3))
+	if (m->o->plain || m->redirects || !nr || rng_below(&m->rng, 3))
 		return NULL;
 	rec = &image_super(&m->im, 0)->record[rng_below(&m->rng, nr)];
 	rec->state = COWSNAP_RECORD_TRACKER;
@@ -171,11 +172,34 @@ static bool add_version(struct maker *m, u64 chunk, u64 epoch, u8 kind)
 
 	if (!place)
 		return false;
-	if (kind == COWSNAP_SLOT_COPIED || kind == COWSNAP_SLOT_PRIVATE)
+	if (kind == COWSNAP_SLOT_COPIED || kind == COWSNAP_SLOT_PRIVATE ||
+	    kind == COWSNAP_SLOT_CURRENT)
 		fill_chunk(m, place);
+	/* That of a current one says nothing. */
+	if (kind == COWSNAP_SLOT_CURRENT)
+		crc = rng_next(&m->rng);
 	if (kind == COWSNAP_SLOT_COPIED)
 		crc = image_data_crc(&m->im, place);
 	return put_slot(m, place, kind, chunk, epoch, crc);
+}
+
+static bool may_be_redirected(const struct maker *m, u64 chunk)
+{
+	return m->redirects && chunk >= cowsnap_seal_chunks(&m->im.geo);
+}
+
+/* What the origin has had since one epoch, or more. */
+static u64 add_current(struct maker *m, u64 chunk)
+{
+	u64 epoch = 1 + rng_below(&m->rng, m->epoch), nr = 0, versions = 1 + rng_below(&m->rng, 4);
+
+	if (!may_be_redirected(m, chunk) || rng_below(&m->rng, 2))
+		return 0;
+	while (epoch <= m->epoch && nr < versions && add_version(m, chunk, epoch, COWSNAP_SLOT_CURRENT)) {
+		epoch += 1 + rng_below(&m->rng, m->o->plain ? 2 : 1 + m->epoch / 2);
+		nr++;
+	}
+	return nr;
 }
 
 /* One to three versions of a chunk, ever newer; now and then a private one. */
@@ -185,6 +209,11 @@ static u64 add_chunk(struct maker *m, u64 chunk)
 	u64 versions = m->o->plain ? 1 : 1 + rng_below(&m->rng, 3);
 	u8 kind;
 
+	/* Often nothing else: home is what snapshots see then. */
+	nr = add_current(m, chunk);
+	if (nr && rng_below(&m->rng, 2))
+		return nr;
+	versions += nr;
 	for (; epoch <= m->epoch && nr < versions; nr++) {
 		kind = m->o->plain || rng_below(&m->rng, 6) ? COWSNAP_SLOT_COPIED :
 		       COWSNAP_SLOT_ZERO;
@@ -236,10 +265,15 @@ static void fill_logged(struct maker *m, struct cowsnap_slot *slot, u64 place, b
 	u8 kind = m->o->plain || rng_below(&m->rng, 6) ? COWSNAP_SLOT_COPIED : COWSNAP_SLOT_ZERO;
 	u32 crc = 0;
 
-	if (kind == COWSNAP_SLOT_COPIED) {
+	if (may_be_redirected(m, m->chunk) && rng_below(&m->rng, 2))
+		kind = COWSNAP_SLOT_CURRENT;
+	if (kind != COWSNAP_SLOT_ZERO) {
 		fill_chunk(m, place);
 		crc = image_data_crc(&m->im, place) ^ (torn ? 1 + rng_below(&m->rng, 1000) : 0);
 	}
+	/* Written in place since: the disk says of all these that they are durable. */
+	if (kind == COWSNAP_SLOT_CURRENT && !m->o->unfinished && rng_below(&m->rng, 2))
+		fill_chunk(m, place);
 	cowsnap_slot_set(slot, m->chunk++, 1 + rng_below(&m->rng, m->epoch), kind, crc);
 }
 
@@ -336,7 +370,13 @@ static void add_seal(struct maker *m)
 	super->incompat |= htole64(COWSNAP_INCOMPAT_SEAL);
 	super->seal_start = htole64(start);
 	super->seal_generation = htole32(1 + rng_below(&m->rng, 1000));
-	super->seal_state = COWSNAP_SEAL_SEALING + rng_below(&m->rng, 3);
+	super->seal_state = m->o->redirected ? COWSNAP_SEAL_SEALED :
+			    COWSNAP_SEAL_SEALING + rng_below(&m->rng, 3);
+	if (!m->o->redirected)
+		return;
+	super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);
+	super->redirect = rng_below(&m->rng, 2) ? rng_below(&m->rng, COWSNAP_MAX_REDIRECT + 1) : 0;
+	m->redirects = true;
 }
 
 /* ---- the whole ---- */
@@ -450,12 +490,15 @@ bool make_store(const struct make_options *o, u8 *data, size_t bytes)
 	if (image_chunks(&m.im) < m.im.geo.early[0].data + 1)
 		return false;
 	m.live = calloc(1, m.epoch + 3);
+	/* Only what is sealed is redirected. */
+	if (o->redirected)
+		add_seal(&m);
 	r = m.live && fill_records(&m) && fill_tracker(&m);
 	if (r && m.epoch)
 		add_exceptions(&m);
 	if (r && m.epoch && o->logged)
 		add_log(&m);
-	if (r && o->sealed)
+	if (r && o->sealed && !o->redirected)
 		add_seal(&m);
 	if (r) {
 		make_ready(&m);
@@ -483,5 +526,6 @@ size_t make_random_options(struct rng *r, size_t bytes, struct make_options *o)
 	o->unfinished = !rng_below(r, 3);
 	o->logged = rng_below(r, 2);
 	o->sealed = !rng_below(r, 3);
+	o->redirected = o->sealed && rng_below(r, 2);
 	return bytes / SECTOR * SECTOR;
 }

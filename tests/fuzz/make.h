@@ -15,6 +15,7 @@ struct make_options {
 	bool unfinished;	/* end with a commit that did not */
 	bool logged;		/* the last copies are in a log alone */
 	bool sealed;		/* what the origin begins with is in the store */
+	bool redirected;	/* and some of the rest of it, if there is room */
 	bool plain;		/* copied chunks only, no snapshot but live ones */
 };
 

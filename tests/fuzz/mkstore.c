@@ -13,7 +13,8 @@ static const char usage[] =
 	"Usage: mkstore [OPTION]... FILE\n"
 	"Make a store of dm-cowsnap up. FILE is written anew.\n"
 	"  --bytes N --block N --chunk SECTORS --origin SECTORS --snapshots N\n"
-	"  --exceptions N --seed N --unfinished --logged --sealed --plain\n";
+	"  --exceptions N --seed N --unfinished --logged --sealed --redirected\n"
+	"  --plain\n";
 
 static const struct option options[] = {
 	{ "bytes", required_argument, NULL, 'b' },
@@ -26,6 +27,7 @@ static const struct option options[] = {
 	{ "unfinished", no_argument, NULL, 'u' },
 	{ "logged", no_argument, NULL, 'l' },
 	{ "sealed", no_argument, NULL, 'a' },
+	{ "redirected", no_argument, NULL, 'r' },
 	{ "plain", no_argument, NULL, 'p' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -64,6 +66,10 @@ static void set_option(struct make_options *o, size_t *bytes, int opt)
 		break;
 	case 'a':
 		o->sealed = true;
+		break;
+	case 'r':
+		o->sealed = true;
+		o->redirected = true;
 		break;
 	case 'p':
 		o->plain = true;

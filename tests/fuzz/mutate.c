@@ -262,6 +262,7 @@ static const struct {
 	{ "zone B's start", 208, 8 }, { "zone B's series", 216, 8 },
 	{ "zone B's chunks", 224, 4 }, { "zone B's durable", 228, 4 },
 	{ "seal_start", 240, 8 }, { "seal_generation", 248, 4 }, { "seal_state", 252, 1 },
+	{ "redirect", 177, 1 },
 };
 
 static void forge_super(struct mutation *m)

@@ -13,7 +13,8 @@
  *   - what check calls clean the kernel opens without a complaint, and sees the same;
  *   - diff says all that differs, or that it cannot;
  *   - an origin that is sealed or opened has what it had, wherever the power goes, and is not taken
- *     for one that has no seal while it lacks any of that.
+ *     for one that has no seal while it lacks any of that;
+ *   - nobody sees anything of what was redirected being brought home, wherever that stops.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 #include "../../tools/diff.h"
 #include "../../tools/repair.h"
 #include "../../tools/seal.h"
+#include "../../tools/settle.h"
 #include "kernel.h"
 #include "target.h"
 
@@ -44,6 +46,7 @@ struct memory {
 	uint8_t *lost;
 	unsigned long writes;
 	unsigned long limit;	/* the writes after that many go nowhere */
+	unsigned long failing;	/* that write fails; 0: none does */
 	struct memory *other;	/* another device that loses its power with it, or NULL */
 	struct undo undo[UNDO_MAX];
 	unsigned int nr_undo;
@@ -108,6 +111,8 @@ static int memory_write(struct io *io, uint64_t offset, const void *data, size_t
 	struct memory *m = memory_of(io);
 
 	m->writes++;
+	if (m->failing && all_writes(m) == m->failing)
+		return -1;
 	if (all_writes(m) > m->limit)
 		return 0;
 	keep_old(m, offset, len);
@@ -130,6 +135,7 @@ static void memory_cut(struct memory *m, uint64_t seed)
 		free(u->old);
 	}
 	m->limit = ~0UL;
+	m->failing = 0;
 	m->writes = 0;
 }
 
@@ -164,9 +170,13 @@ static long check(struct memory *m, bool data)
 	return r.lines;
 }
 
+/* Told to go on where data of the origin may be lost. */
+static bool lose_redirected;
+
 static enum repair_result repair(struct memory *m, bool invalidate, bool dry)
 {
-	struct repair_options o = { .invalidate = invalidate, .dry = dry };
+	struct repair_options o = { .invalidate = invalidate, .dry = dry,
+				    .lose_redirected = lose_redirected };
 	struct report r = { .line = remember };
 	enum repair_result result;
 	struct store s;
@@ -180,12 +190,35 @@ static enum repair_result repair(struct memory *m, bool invalidate, bool dry)
 	return result;
 }
 
+/* Has the origin data that cannot be read? No repair helps against that. */
+static bool origin_has_hole(struct memory *m)
+{
+	struct store s;
+	bool has = false;
+	size_t i;
+
+	if (store_open(&s, &m->io) != STORE_OK || store_load(&s) || exceptions_verify(&s))
+		broken("a store that could be opened can be opened");
+	for (i = 0; i < s.nr_order; i++)
+		has |= s.entry[s.order[i]].until == EPOCH_NOW &&
+		       s.entry[s.order[i]].marks & ENTRY_BAD_DATA;
+	store_close(&s);
+	return has;
+}
+
 static void try_left(struct memory *m)
 {
 	target_counts.left++;
 	m->writes = 0;
 	if (repair(m, false, false) != REPAIR_LEFT || m->writes)
 		broken("a second repair finds nothing to do");
+	if (origin_has_hole(m)) {
+		repair(m, true, false);
+		m->writes = 0;
+		if (repair(m, true, false) != REPAIR_LEFT || m->writes)
+			broken("with --invalidate only data of the origin is left");
+		return;
+	}
 	if (repair(m, true, false) != REPAIR_DONE)
 		broken("with --invalidate nothing is left");
 	if (check(m, true))
@@ -220,6 +253,22 @@ static void try_repair(struct memory *m, long problems)
 		target_counts.failed++;
 		break;
 	}
+}
+
+/* What it does not do without being told it does when it is. */
+static void try_repairs(struct memory *m, long problems)
+{
+	unsigned long failed = target_counts.failed;
+
+	try_repair(m, problems);
+	if (failed == target_counts.failed)
+		return;
+	if (m->writes)
+		broken("what is not repaired is left alone");
+	lose_redirected = true;
+	try_repair(m, problems);
+	lose_redirected = false;
+	target_counts.lost += target_counts.failed == failed + 1;
 }
 
 static void memory_init(struct memory *m, const struct target_image *image)
@@ -260,7 +309,7 @@ static const struct entry *seen_by(const struct store *s, u64 epoch, u64 chunk)
 		if (e->chunk != chunk || e->marks & ENTRY_DEAD)
 			continue;
 		if (exception_is_private(e) ? e->epoch == epoch :
-		    e->older < epoch && epoch <= e->epoch)
+		    e->older < epoch && epoch <= e->until)
 			found = e;
 	}
 	return found;
@@ -278,7 +327,7 @@ static void compare_views(const struct store *before, const struct store *after,
 		now = seen_by(after, epoch, e->chunk);
 		if (!now || now->place != e->place || now->crc != e->crc ||
 		    now->kind != e->kind)
-			broken("a snapshot shows what it showed, or is not alive");
+			broken("a snapshot, or the origin, shows what it showed, or is not alive");
 	}
 	for (i = 0; i < after->nr_order; i++)
 		if (seen_by(after, epoch, after->entry[after->order[i]].chunk) &&
@@ -311,6 +360,7 @@ static void compare_stores(struct memory *whole, struct memory *m)
 			broken("no snapshot comes to life");
 		compare_views(&before, &after, after.record[i].epoch);
 	}
+	compare_views(&before, &after, EPOCH_NOW);
 	store_close(&before);
 	store_close(&after);
 }
@@ -360,6 +410,18 @@ static void compare_chunk(const struct kernel_view *whole, const struct kernel_s
 		broken("the kernel believes what it believed, or gives an error");
 }
 
+/* The origin has no errors to give: it is refused. */
+static void compare_origin(const struct kernel_view *whole, const struct kernel_view *v, u64 chunk)
+{
+	const struct kernel_slot *before = kernel_read_now(whole, chunk);
+	const struct kernel_slot *now = kernel_read_now(v, chunk);
+
+	if (before && before->unsure)
+		return;
+	if (!before != !now || (now && now->place != before->place))
+		broken("the origin has what it had");
+}
+
 static void compare_kernel(const struct kernel_view *whole, struct memory *m, bool highest_only,
 			   uint64_t seed)
 {
@@ -369,6 +431,10 @@ static void compare_kernel(const struct kernel_view *whole, struct memory *m, bo
 	size_t i, j;
 
 	kernel_open(m->data, m->io.bytes, m->lost, highest_only, &v);
+	for (j = 0; !v.refused && j < whole->nr_slots; j++)
+		compare_origin(whole, &v, whole->slot[j].chunk);
+	for (j = 0; !v.refused && j < v.nr_slots; j++)
+		compare_origin(whole, &v, v.slot[j].chunk);
 	for (i = 0; !v.refused && v.nr_snaps && i < SNAPS_LOOKED_AT; i++) {
 		snap = &v.snap[rng_below(&r, v.nr_snaps)];
 		was = same_snap(whole, snap);
@@ -410,7 +476,7 @@ static void compare_diff(const struct kernel_view *whole, const struct diff *d,
 		u64 chunk = whole->slot[i].chunk;
 		const struct kernel_slot *x = kernel_read(whole, was_a, chunk, &error_a);
 		const struct kernel_slot *y = was_b ?
-			kernel_read(whole, was_b, chunk, &error_b) : NULL;
+			kernel_read(whole, was_b, chunk, &error_b) : kernel_read_now(whole, chunk);
 
 		if (error_a || error_b)
 			broken("diff compares no snapshot that was not alive");
@@ -732,6 +798,223 @@ void target_sealed(const struct target_image *whole, uint64_t seed)
 	free(t.older);
 }
 
+/* ---- what was redirected comes home ---- */
+
+/* All that somebody sees: snapshots, and last the origin. */
+#define VIEWS	(SNAPS_LOOKED_AT + 1)
+
+struct settled {
+	struct memory store, home;
+	struct cowsnap_super super;
+	struct cowsnap_geometry geo;
+	size_t len;		/* of the origin */
+	uint8_t *view[VIEWS];	/* NULL: there is no such snapshot */
+	uint8_t *now;		/* one of these, as it is by now */
+	struct kernel_snap snap[VIEWS];
+	struct rng r;
+};
+
+/* Where @chunk is of which no snapshot has a version. */
+static const uint8_t *at_home(const struct settled *t, u64 chunk)
+{
+	u64 bytes = t->geo.chunk_sectors * SECTOR;
+
+	return chunk >= cowsnap_seal_chunks(&t->geo) ? t->home.data + chunk * bytes :
+	       t->store.data + (le64toh(t->super.seal_start) + chunk) * bytes;
+}
+
+static void see_chunk(const struct settled *t, const struct kernel_slot *s, u64 chunk, uint8_t *view)
+{
+	u64 bytes = t->geo.chunk_sectors * SECTOR, at = chunk * bytes;
+	size_t len = t->len - at < bytes ? t->len - at : bytes;
+
+	if (!s)
+		memcpy(view + at, at_home(t, chunk), len);
+	else if (s->kind == COWSNAP_SLOT_ZERO || s->kind == COWSNAP_SLOT_PRIVATE_ZERO)
+		memset(view + at, 0, len);
+	else
+		memcpy(view + at, t->store.data + s->place * bytes, len);
+}
+
+static void see(const struct settled *t, const struct kernel_view *v, int i, uint8_t *view)
+{
+	u64 chunk, end = (t->len + t->geo.chunk_sectors * SECTOR - 1) /
+			 (t->geo.chunk_sectors * SECTOR);
+	bool error = false;
+
+	for (chunk = 0; chunk < end; chunk++) {
+		see_chunk(t, i == VIEWS - 1 ? kernel_read_now(v, chunk) :
+			  kernel_read(v, &t->snap[i], chunk, &error), chunk, view);
+		if (error)
+			broken("a snapshot that lives can be read");
+	}
+}
+
+static void settled_open(struct settled *t, struct kernel_view *v)
+{
+	kernel_open(t->store.data, t->store.io.bytes, NULL, false, v);
+	if (v->refused || v->damaged)
+		broken("the kernel opens it without a complaint");
+}
+
+/* Everybody sees what they saw, and nothing is damaged. */
+static void settled_look(struct settled *t)
+{
+	struct kernel_view v;
+	int i;
+
+	if (check(&t->store, true))
+		broken("whatever settling leaves is clean");
+	settled_open(t, &v);
+	for (i = 0; i < VIEWS; i++) {
+		if (!t->view[i])
+			continue;
+		see(t, &v, i, t->now);
+		if (memcmp(t->now, t->view[i], t->len))
+			broken(i == VIEWS - 1 ? "the origin has what it had while it is settled" :
+			       "a snapshot sees what it saw while its origin is settled");
+	}
+	kernel_close(&v);
+}
+
+/* False: it stopped. */
+static bool settled_run(struct settled *t)
+{
+	struct settle settle = { .home = &t->home.io, .batch = rng_below(&t->r, 6) };
+	struct store s;
+	bool cut;
+	int r;
+
+	if (store_open(&s, &t->store.io) != STORE_OK || store_load(&s))
+		broken("the store can be opened");
+	settle.s = &s;
+	if (settle_hinders(&settle))
+		broken("it can be settled");
+	r = settle_all(&settle);
+	if (settle.done > settle.chunks)
+		broken("no more comes home than was said");
+	store_close(&s);
+	cut = all_writes(&t->store) > t->store.limit;
+	if (r && !t->store.failing && strncmp(settle.why, "the store has no room", 21))
+		broken("what nothing is wrong with is settled");
+	target_counts.settle_cuts += cut;
+	target_counts.settle_errors += r && t->store.failing;
+	memory_cut(&t->store, rng_next(&t->r));
+	memory_cut(&t->home, rng_next(&t->r));
+	settled_look(t);
+	return !r && !cut;
+}
+
+/* Now and then it is let run to its end. */
+static bool settled_step(struct settled *t)
+{
+	unsigned long at = 1 + rng_below(&t->r, rng_below(&t->r, 2) ? 12 : 200);
+
+	switch (rng_below(&t->r, 8)) {
+	case 0:
+		break;
+	case 1:
+	case 2:
+		t->store.failing = at;
+		break;
+	default:
+		t->store.limit = at;
+		break;
+	}
+	t->home.failing = t->store.failing;
+	t->home.limit = t->store.limit;
+	return settled_run(t);
+}
+
+static void settled_end(struct settled *t)
+{
+	struct store s;
+
+	if (store_open(&s, &t->store.io) != STORE_OK || store_load(&s))
+		broken("the store can be opened");
+	if (!current_is_there(&s)) {
+		target_counts.settles++;
+		if (!s.super.redirect && may_have_current(&s))
+			broken("in the end the feature is gone");
+	}
+	store_close(&s);
+}
+
+/* Seals where they belong, and else anything. */
+static void settled_fill_home(struct settled *t)
+{
+	struct cowsnap_seal seal = { .generation = t->super.seal_generation };
+	u32 sector;
+	size_t i;
+
+	for (i = 0; i < t->len; i++)
+		t->home.data[i] = rng_next(&t->r);
+	memcpy(seal.magic, COWSNAP_SEAL_MAGIC, sizeof(seal.magic));
+	memcpy(seal.uuid, t->super.uuid, sizeof(seal.uuid));
+	for (sector = 0; sector < cowsnap_seal_sectors(&t->geo); sector++) {
+		seal.crc = htole32(cowsnap_seal_crc(&seal, sector));
+		memcpy(t->home.data + sector * SECTOR, &seal, SECTOR);
+	}
+}
+
+static void settled_first_look(struct settled *t)
+{
+	struct kernel_view v;
+	int i, nr = 0;
+	size_t n;
+
+	settled_open(t, &v);
+	for (n = 0; n < v.nr_snaps && nr < SNAPS_LOOKED_AT; n++)
+		if (v.snap[n].state == COWSNAP_RECORD_LIVE && rng_below(&t->r, v.nr_snaps - n) <
+		    (u64)(SNAPS_LOOKED_AT - nr))
+			t->snap[nr++] = v.snap[n];
+	for (i = 0; i < VIEWS; i++) {
+		if (i >= nr && i < VIEWS - 1)
+			continue;
+		t->view[i] = malloc(t->len);
+		if (!t->view[i])
+			broken("there is memory");
+		see(t, &v, i, t->view[i]);
+	}
+	kernel_close(&v);
+}
+
+static void settled_init(struct settled *t, const struct target_image *whole)
+{
+	memory_init(&t->store, whole);
+	memcpy(&t->super, t->store.data, sizeof(t->super));
+	cowsnap_geometry_init(&t->geo, le32toh(t->super.block_bytes), le32toh(t->super.chunk_sectors));
+	t->len = le64toh(t->super.origin_sectors) * SECTOR;
+	t->now = calloc(1, t->len);
+	if (!t->now)
+		broken("there is memory");
+	memory_init(&t->home, &(struct target_image){ .data = t->now, .size = t->len });
+	t->store.other = &t->home;
+	t->home.other = &t->store;
+}
+
+/* Few stores have no room; they may still get none when a snapshot was to be deleted. */
+void target_settled(const struct target_image *whole, uint64_t seed)
+{
+	struct settled t = { .r.state = seed };
+	int i;
+
+	settled_init(&t, whole);
+	if (t.super.incompat & htole64(COWSNAP_INCOMPAT_CURRENT)) {
+		settled_fill_home(&t);
+		settled_first_look(&t);
+		for (i = 0; i < 20 && !settled_step(&t); i++)
+			;
+		settled_run(&t);
+		settled_end(&t);
+	}
+	for (i = 0; i < VIEWS; i++)
+		free(t.view[i]);
+	memory_free(&t.store);
+	memory_free(&t.home);
+	free(t.now);
+}
+
 static void compare_sights(struct memory *m, const struct kernel_view *v)
 {
 	const struct kernel_slot *k;
@@ -742,6 +1025,13 @@ static void compare_sights(struct memory *m, const struct kernel_view *v)
 
 	if (store_open(&s, &m->io) != STORE_OK || store_load(&s))
 		broken("it can be opened once more");
+	for (j = 0; j < v->nr_slots; j++) {
+		k = kernel_read_now(v, v->slot[j].chunk);
+		e = seen_by(&s, EPOCH_NOW, v->slot[j].chunk);
+		if (v->slot[j].kind != COWSNAP_SLOT_RECORDS && v->slot[j].kind != COWSNAP_SLOT_TRACK &&
+		    (!k != !e || (k && k->place != e->place)))
+			broken("tools and kernel have the same for the origin");
+	}
 	for (i = 0; i < v->nr_snaps && i < SNAPS_LOOKED_AT; i++)
 		for (j = 0; j < v->nr_slots; j++) {
 			k = kernel_read(v, &v->snap[i], v->slot[j].chunk, &error);
@@ -782,7 +1072,7 @@ void target_try(const struct target_image *image)
 	if (problems < 0)
 		target_counts.refused++;
 	else
-		try_repair(&m, problems);
+		try_repairs(&m, problems);
 	target_counts.unreadable += image->lost != NULL;
 	memory_free(&m);
 }

@@ -44,10 +44,16 @@ void target_interrupted(const struct target_image *whole, const struct target_im
  */
 void target_sealed(const struct target_image *whole, uint64_t seed);
 
+/*
+ * The same with a store that has data of its origin, which is settled until nothing is left: the
+ * power goes, or a write fails, and everybody sees what they saw.
+ */
+void target_settled(const struct target_image *whole, uint64_t seed);
+
 /* What has come of the images so far. */
 struct target_counts {
-	unsigned long refused, clean, repaired, left, failed, unreadable, cuts, diffs;
-	unsigned long seals, seal_cuts;
+	unsigned long refused, clean, repaired, left, failed, lost, unreadable, cuts, diffs;
+	unsigned long seals, seal_cuts, settles, settle_cuts, settle_errors;
 };
 
 extern struct target_counts target_counts;
