@@ -69,12 +69,12 @@ static void say_totals(const struct store *s, unsigned long problems)
 	if (t.unsure && t.doubted)
 		printf("%s: a commit had not ended; %zu slots of it do not count if the origin "
 		       "still has their data, which the kernel looks at\n", line_name, t.doubted);
-	else if (t.void_current)
-		printf("%s: a commit had not ended; %zu chunks that were redirected do not count\n",
-		       line_name, t.void_current);
-	else if (t.unsure)
+	else if (t.unsure && !t.void_current)
 		printf("%s: the last commit is not known to have ended; all of it is there\n",
 		       line_name);
+	if (t.void_current)
+		printf("%s: a record had not ended; %zu chunks that were redirected by it do not count\n",
+		       line_name, t.void_current);
 	if (s->copy[0].state == COPY_OLD || s->copy[1].state == COPY_OLD)
 		printf("%s: one superblock is older, the newer one counts\n", line_name);
 	if (cowsnap_is_sealed(&s->super) && !s->bad_seal)

@@ -881,6 +881,294 @@ if mkswap -U 11111111-2222-3333-4444-555555555555 -L mine "$work/o" >/dev/null 2
 else
 	skip "a device that /etc/cowsnaptab calls UUID= is not sealed" "no mkswap"
 fi
+# ---- redirected data ------------------------------------------------------------------------
+
+# What no tool writes, with right checksums, in stores with blocks of 4096 and chunks of 8192 bytes.
+cat >"$work/forge.py" <<'END'
+"""forge.py STORE super OFFSET BYTES VALUE | slot PLACE CHUNK EPOCH KIND | show PLACE"""
+import struct, sys
+
+TABLE = []
+for i in range(256):
+    for _ in range(8):
+        i = i >> 1 ^ (0x82f63b78 if i & 1 else 0)
+    TABLE.append(i)
+
+def crc32c(data, crc=0xffffffff):
+    for byte in data:
+        crc = TABLE[(crc ^ byte) & 255] ^ crc >> 8
+    return crc
+
+def forge_super(store, seed, offset, length, value):
+    for at in 0, 4096:
+        block = bytearray(store[at:at + 512])
+        block[offset:offset + length] = value.to_bytes(length, "little")
+        block[16:20] = bytes(4)
+        block[16:20] = crc32c(block, seed(at)).to_bytes(4, "little")
+        store[at:at + 512] = block
+
+def block_of(place):
+    """The table of segment 0: where its block begins, its area in there, the first slot's index."""
+    first = (4096 - 512 - 24) // 14
+    return (0, 512, place - 1) if place - 1 < first else (4096, 512, place - 1 - first)
+
+def forge_slot(store, seed, place, chunk, epoch, kind):
+    at, area, index = block_of(place)
+    offset = at + area + 24 + 14 * index
+    struct.pack_into("<IIIBB", store, offset, 0, chunk, epoch, kind << 4, 0)
+    struct.pack_into("<I", store, at + area, crc32c(store[at + area + 4:at + 4096], seed(at)))
+
+path, what, *numbers = sys.argv[1:]
+with open(path, "r+b") as file:
+    store = bytearray(file.read())
+    seed = lambda at: crc32c(store[48:64] + (at // 512).to_bytes(8, "little"))
+    (forge_super if what == "super" else forge_slot)(store, seed, *map(int, numbers))
+    file.seek(0)
+    file.write(store)
+END
+
+forge()
+{
+	python3 "$work/forge.py" "$@"
+}
+
+# seen ID FILE: the image of a snapshot of $work/s.
+seen()
+{
+	rm -f "$2"
+	cowsnap send --origin "$work/o" "$work/s" "$1" 2>/dev/null | cowsnap receive "$2" >/dev/null
+}
+
+# chunk FILE NUMBER: its bytes; in a store NUMBER is a place.
+chunk()
+{
+	dd if="$1" bs=8192 skip="$2" count=1 status=none
+}
+
+same_chunk()
+{
+	cmp <(chunk "$1" "$2") <(chunk "$3" "$4")
+}
+
+# The slots are put into a dump, which is restored. Places are those at the end of the store.
+#   chunk 900: snapshot 0 sees home, 1 what came after it, 2 what came after that
+#   chunk 901: all of them see home, 902: 2 alone sees what the origin has had since epoch 2
+#   the last chunk, of which the origin has half
+current_slots()
+{
+	cat <<-END
+	redirect $1
+	exception kind current epoch 1 chunk 900 count 1 place 200
+	exception kind current epoch 2 chunk 900 count 1 place 201
+	exception kind current epoch 3 chunk 901 count 1 place 202
+	exception kind current epoch 2 chunk 902 count 1 place 203
+	exception kind current epoch 3 chunk 1023 count 1 place 204
+	END
+}
+
+# redirected PERCENT: $work/s and $work/o, sealed, with data of the origin; as it is, in $work/now.
+redirected()
+{
+	local place
+
+	sealed >/dev/null
+	for place in {200..204}; do
+		head -c 8192 /dev/urandom | dd of="$work/s" bs=8192 seek="$place" conv=notrunc status=none
+	done
+	{ cowsnap dump "$work/s" | grep -v '^end' && current_slots "$1" && echo "end $2"; } >"$work/d"
+	cowsnap restore -i "$work/d" "$work/s" || return
+	cp "$work/first" "$work/now"
+	for place in "201 900" "202 901" "203 902" "204 1023"; do
+		chunk "$work/s" "${place% *}" |
+			dd of="$work/now" bs=8192 seek="${place#* }" conv=notrunc status=none
+	done
+	truncate -s $((16376 * 512)) "$work/now"
+}
+
+scenario "redirected data"
+mkstore --plain --block 4096 --chunk 16 --origin 16376 --exceptions 20 --bytes $((2 << 20)) "$work/plain"
+head -c $((16376 * 512)) /dev/urandom >"$work/first"
+items=$(($(cowsnap dump "$work/plain" | sed -n 's/^end //p') + 5))
+ok "a dump with data of the origin is restored" redirected 20 "$items"
+ok "the store is clean" cowsnap check "$work/s"
+says '5 chunks of its origin are in here alone' "check counts them"
+says ', 20 chunks for them' "and those of snapshots as ever"
+cp "$work/s" "$work/s2"
+cowsnap dump "$work/s" >"$work/d"
+ok "its dump names them" test "$(grep -c 'kind current' "$work/d")" = 5
+ok "and the option" grep -qx 'redirect 20' "$work/d"
+ok "it is restored from that" cowsnap restore -i "$work/d" "$work/s"
+ok "and has the same dump" is_restored "$work/s2" "$work/s"
+cp "$work/s2" "$work/s"
+cowsnap dump --json "$work/s" >"$work/json"
+ok "so it is as JSON" sh -c "'$work/tools/cowsnap' restore -i '$work/json' '$work/s'"
+ok "with the same" is_restored "$work/s2" "$work/s"
+cp "$work/s2" "$work/s"
+ends 2 "the origin is not unsealed" cowsnap unseal "$work/o" "$work/s"
+says 'cowsnap settle' "unseal says what helps"
+ends 2 "nor if told what counts" cowsnap unseal --keep-store "$work/o" "$work/s"
+ok "repair has nothing to do" cowsnap repair "$work/s"
+
+for id in 0 1 2; do
+	ok "snapshot $id is sent" seen "$id" "$work/before$id"
+done
+ok "what is sealed is sent as it was" same_chunk "$work/before2" 8 "$work/first" 8
+ok "the oldest sees home" same_chunk "$work/before0" 900 "$work/first" 900
+ok "a later one what was written after it" same_chunk "$work/before1" 900 "$work/s" 200
+ok "and the last what was written last" same_chunk "$work/before2" 900 "$work/s" 201
+ok "what was written after all of them none sees" same_chunk "$work/before2" 901 "$work/first" 901
+cowsnap diff --extents "$work/s" 0 1 >"$work/out"
+says "^$((900 * 8192)) 8192$" "diff says what was redirected between two"
+ok "and not what was later" sh -c "! grep -q '^$((901 * 8192)) ' '$work/out'"
+cowsnap diff --extents "$work/s" 2 now >"$work/out"
+says "^$((901 * 8192)) 8192$" "and what was since the last"
+cowsnap diff --extents "$work/s" 1 2 >"$work/out"
+says "^$((900 * 8192)) " "what follows is listed too"
+
+cp "$work/s" "$work/s2"
+cp "$work/o" "$work/o2"
+ok "settle -n" cowsnap settle -n "$work/o" "$work/s"
+says '4 chunks \(32K\) come home.*copies of 4 of' "says what there is to do"
+ok "and writes nothing" sh -c "cmp '$work/s' '$work/s2' && cmp '$work/o' '$work/o2'"
+ok "it is settled" cowsnap settle "$work/o" "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
+ok "nothing is in it alone" sh -c "! grep -q 'in here alone' '$work/out'"
+for id in 0 1 2; do
+	ok "snapshot $id is sent once more" seen "$id" "$work/after$id"
+	ok "and is what it was" cmp "$work/before$id" "$work/after$id"
+done
+ok "the option stays" sh -c "'$work/tools/cowsnap' dump '$work/s' | grep -qx 'redirect 20'"
+ok "a second time there is nothing to do" cowsnap settle "$work/o" "$work/s"
+says '0 chunks' "and it says so"
+ends 2 "a dump from before is not restored over it" cowsnap restore -i "$work/d" "$work/s"
+says 'redirect' "restore says why"
+ok "it is unsealed" cowsnap unseal "$work/o" "$work/s"
+ok "the origin is what it was" cmp "$work/o" "$work/now"
+ok "the option went with the seal" sh -c "! '$work/tools/cowsnap' dump '$work/s' | grep -q redirect"
+redirected 0 "$items"
+cowsnap settle "$work/o" "$work/s" >/dev/null
+ok "with the option off the feature goes" test "$(od -An -tu1 -j 40 -N 1 "$work/s" | tr -d ' ')" = 16
+
+# All places but a few have copies that a snapshot needs.
+scenario "a store with little room"
+for room in 1 0; do
+	redirected 0 "$items"
+	cowsnap dump "$work/s" >"$work/d"
+	used=$(sed -n 's/^seal_start //p' "$work/d")
+	for place in {1..255}; do
+		grep -qE " place $place( |\$)" "$work/d" || echo "$place"
+	done | grep -vxE "$(seq -s '|' "$used" $((used + 8)))" | tail -n +$((room + 1)) >"$work/free"
+	{
+		grep -v '^end' "$work/d"
+		while read -r place; do
+			chunk=$((300 + place))
+			! grep -q " chunk $chunk " "$work/d" || chunk=$((chunk + 256))
+			echo "exception kind copied epoch 3 chunk $chunk count 1 place $place crc 00000000"
+		done <"$work/free"
+		echo "end $(($(sed -n 's/^end //p' "$work/d") + $(wc -l <"$work/free")))"
+	} >"$work/full"
+	ok "it is made" cowsnap restore -i "$work/full" "$work/s"
+	if ((room)); then
+		ok "it is settled with room for one chunk" cowsnap settle "$work/o" "$work/s"
+		ok "the store is clean then" cowsnap check --no-data "$work/s"
+		ok "it is unsealed" cowsnap unseal "$work/o" "$work/s"
+		ok "the origin is what it was" cmp "$work/o" "$work/now"
+	else
+		ends 2 "without room it is not settled" cowsnap settle "$work/o" "$work/s"
+		says 'no room.*nothing is lost' "and says what is missing"
+		ok "nothing is lost" test "$(cowsnap dump "$work/s" | grep -c 'kind current')" = 5
+	fi
+done
+
+scenario "settle refuses"
+redirected 20 "$items"
+cp "$work/s" "$work/s2"
+cp "$work/o" "$work/o2"
+ends 2 "an origin without a seal" cowsnap settle "$work/first" "$work/s"
+says 'seals are missing' "and says so"
+head -c $((16376 * 512)) /dev/zero >"$work/zero"
+mkstore --plain --block 4096 --chunk 16 --origin 16376 --seed 9 --bytes $((2 << 20)) "$work/other"
+cowsnap seal "$work/zero" "$work/other" >/dev/null
+ends 2 "the origin of another store" cowsnap settle "$work/zero" "$work/s"
+says 'by another store' "and says so"
+truncate -s $((16368 * 512)) "$work/o"
+ends 2 "an origin that is shorter" cowsnap settle "$work/o" "$work/s"
+cp "$work/o2" "$work/o"
+ends 2 "a store without a sealed origin" cowsnap settle "$work/first" "$work/plain"
+says 'no sealed origin' "and says so"
+mkstore --redirected --logged --plain --block 4096 --chunk 16 --origin 16376 --seed 5 "$work/l"
+ends 2 "a store that was not closed" cowsnap settle "$work/o" "$work/l"
+says 'was not closed' "and says so"
+sector 3 Z
+ends 2 "an origin that was written without its store" cowsnap settle "$work/o" "$work/s"
+says 'keep-store' "and says what helps"
+ok "nothing was written" cmp "$work/s" "$work/s2"
+ends 1 "unless told what counts" cowsnap settle --keep-store "$work/o" "$work/s"
+says '3 snapshots become invalid' "then it says what that costs"
+ok "the snapshots are invalid" test "$(live)" = 0
+ok "it can be unsealed" cowsnap unseal "$work/o" "$work/s"
+ok "with what the store had" cmp "$work/o" "$work/now"
+
+scenario "redirected data, damaged"
+redirected 20 "$items"
+cp "$work/s" "$work/s2"
+smash "$work/s" $((4096 + 600))
+ends 1 "check finds a table that is lost" cowsnap check "$work/s"
+says 'may have lost some.*--lose-redirected' "and says that data of the origin may be"
+cp "$work/s" "$work/s3"
+ends 2 "it is not repaired" cowsnap repair "$work/s"
+says 'lose-redirected' "without being told to"
+ok "and not written" cmp "$work/s" "$work/s3"
+ends 2 "nor settled" cowsnap settle "$work/o" "$work/s"
+ends 2 "nor unsealed" cowsnap unseal "$work/o" "$work/s"
+ends 1 "a dump of it is made" sh -c "'$work/tools/cowsnap' dump '$work/s' >'$work/lostdump'"
+ends 2 "and not restored" cowsnap restore -i "$work/lostdump" "$work/s2"
+says 'may lack data of the origin' "restore says why"
+ends 1 "told to, repair mends it" cowsnap repair --lose-redirected "$work/s"
+says 'data of the origin.*may be lost' "and says what it may cost"
+ok "then it is clean" cowsnap check "$work/s"
+ends 2 "an old dump is not restored over it" cowsnap restore -i "$work/d" "$work/s"
+says 'does not know which data' "restore says why"
+ok "unless forced" cowsnap restore -f -i "$work/d" "$work/s"
+cp "$work/s2" "$work/s"
+forge "$work/s" slot 199 900 2 7
+ends 1 "check finds two of one epoch" cowsnap check "$work/s"
+says 'current chunk 900 of the origin, and of snapshots 2: two slots' "and names them"
+ends 2 "repair does not choose" cowsnap repair "$work/s"
+ends 1 "unless told to" cowsnap repair --lose-redirected "$work/s"
+ok "then it is clean" cowsnap check "$work/s"
+cp "$work/s2" "$work/s"
+forge "$work/s" slot 199 3 2 7
+ends 1 "check finds one of what is sealed" cowsnap check "$work/s"
+says 'kind 7 cannot be, that chunk of the origin is sealed' "and says so"
+cp "$work/s2" "$work/s"
+forge "$work/s" super 40 8 16
+ends 1 "check finds them without the feature" cowsnap check "$work/s"
+says 'its feature is not' "and says what is on"
+says 'kind 7 cannot be, the store has no sealed origin that is redirected' "and that they cannot be"
+cp "$work/s2" "$work/s"
+forge "$work/s" super 252 1 3
+ends 1 "check finds them while the seal is opened" cowsnap check "$work/s"
+cp "$work/s2" "$work/s"
+forge "$work/s" super 177 1 91
+ends 1 "check finds an option that cannot be" cowsnap check "$work/s"
+says 'redirect 91 is above 90' "and says so"
+ends 1 "repair turns it off" cowsnap repair "$work/s"
+ok "and leaves the data of the origin" test "$(cowsnap dump "$work/s" | grep -c 'kind current')" = 5
+grep -v '^redirect\|^end' "$work/d" | sed 's/chunk 901/chunk 3/' >"$work/baddump"
+ends 2 "a dump with one of what is sealed is refused" cowsnap restore -f -i "$work/baddump" "$work/s"
+says 'chunk 3 of the origin cannot be in the store' "restore says why"
+
+scenario "redirected data in a log"
+found=0
+for seed in {1..12}; do
+	mkstore --redirected --logged --unfinished --block 4096 --chunk 16 --origin 16376 --snapshots 4 \
+		--seed "$seed" "$work/l" && cp "$work/l" "$work/l2" || continue
+	cowsnap check "$work/l" >"$work/out" 2>&1 || { found=-1 && break; }
+	grep -q 'that were redirected by it do not count' "$work/out" || continue
+	cowsnap repair "$work/l" >/dev/null && cmp -s "$work/l" "$work/l2" && found=1 && break
+done
+ok "one that had not ended is no damage, and does not count" test "$found" = 1
 
 # ---- the map ------------------------------------------------------------------------------
 
