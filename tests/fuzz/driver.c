@@ -109,6 +109,7 @@ static void new_store(struct fuzz *f, u64 group)
 		f->bytes = make_random_options(&r, sizeof(f->store), &f->made);
 	} while (!make_store(&f->made, f->store, f->bytes));
 	f->of = group;
+	target_try(&(struct target_image){ .data = f->store, .size = f->bytes });
 }
 
 static void run_case(struct fuzz *f, bool verbose)

@@ -188,6 +188,15 @@ static bool may_be_redirected(const struct maker *m, u64 chunk)
 	return m->redirects && chunk >= cowsnap_seal_chunks(&m->im.geo);
 }
 
+/* Versions of one chunk are in blocks of their own as a rule: some places stay free. */
+static void leave_places(struct maker *m)
+{
+	u64 n = rng_below(&m->rng, 6) ? 0 : m->im.geo.block_slots;
+
+	while (n-- && m->next + 1 < image_chunks(&m->im))
+		m->next++;
+}
+
 /* What the origin has had since one epoch, or more. */
 static u64 add_current(struct maker *m, u64 chunk)
 {
@@ -196,6 +205,7 @@ static u64 add_current(struct maker *m, u64 chunk)
 	if (!may_be_redirected(m, chunk) || rng_below(&m->rng, 2))
 		return 0;
 	while (epoch <= m->epoch && nr < versions && add_version(m, chunk, epoch, COWSNAP_SLOT_CURRENT)) {
+		leave_places(m);
 		epoch += 1 + rng_below(&m->rng, m->o->plain ? 2 : 1 + m->epoch / 2);
 		nr++;
 	}
@@ -525,7 +535,7 @@ size_t make_random_options(struct rng *r, size_t bytes, struct make_options *o)
 	o->exceptions = rng_below(r, bytes / SECTOR / o->chunk_sectors);
 	o->unfinished = !rng_below(r, 3);
 	o->logged = rng_below(r, 2);
-	o->sealed = !rng_below(r, 3);
-	o->redirected = o->sealed && rng_below(r, 2);
+	o->redirected = !rng_below(r, 3);
+	o->sealed = o->redirected || !rng_below(r, 4);
 	return bytes / SECTOR * SECTOR;
 }

@@ -800,6 +800,9 @@ void target_sealed(const struct target_image *whole, uint64_t seed)
 
 /* ---- what was redirected comes home ---- */
 
+/* Large stores are not cut off at each write. */
+#define SETTLED_WRITES	100
+
 /* All that somebody sees: snapshots, and last the origin. */
 #define VIEWS	(SNAPS_LOOKED_AT + 1)
 
@@ -908,7 +911,7 @@ static bool settled_run(struct settled *t)
 /* Now and then it is let run to its end. */
 static bool settled_step(struct settled *t)
 {
-	unsigned long at = 1 + rng_below(&t->r, rng_below(&t->r, 2) ? 12 : 200);
+	unsigned long at = 1 + rng_below(&t->r, rng_below(&t->r, 2) ? 8 : 40);
 
 	switch (rng_below(&t->r, 8)) {
 	case 0:
@@ -993,7 +996,30 @@ static void settled_init(struct settled *t, const struct target_image *whole)
 	t->home.other = &t->store;
 }
 
-/* Few stores have no room; they may still get none when a snapshot was to be deleted. */
+/* Once the power goes, or a write fails, at each write in turn, always with the same store. */
+static void settled_at_each(struct settled *t)
+{
+	uint8_t *home = malloc(t->len), *store = malloc(t->store.io.bytes);
+	unsigned long at = 0;
+	bool stopped = true;
+
+	if (!home || !store)
+		broken("there is memory");
+	memcpy(home, t->home.data, t->len);
+	memcpy(store, t->store.data, t->store.io.bytes);
+	while (stopped && at++ < SETTLED_WRITES) {
+		t->store.limit = rng_below(&t->r, 3) ? at - 1 : ~0UL;
+		t->store.failing = t->store.limit == ~0UL ? at : 0;
+		t->home.limit = t->store.limit;
+		t->home.failing = t->store.failing;
+		stopped = !settled_run(t);
+		memcpy(t->home.data, home, t->len);
+		memcpy(t->store.data, store, t->store.io.bytes);
+	}
+	free(home);
+	free(store);
+}
+
 void target_settled(const struct target_image *whole, uint64_t seed)
 {
 	struct settled t = { .r.state = seed };
@@ -1003,6 +1029,8 @@ void target_settled(const struct target_image *whole, uint64_t seed)
 	if (t.super.incompat & htole64(COWSNAP_INCOMPAT_CURRENT)) {
 		settled_fill_home(&t);
 		settled_first_look(&t);
+		if (!rng_below(&t.r, 4))
+			settled_at_each(&t);
 		for (i = 0; i < 20 && !settled_step(&t); i++)
 			;
 		settled_run(&t);
