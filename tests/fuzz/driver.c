@@ -90,6 +90,13 @@ static void settle_some(u64 group)
 		o.redirected = true;
 		o.unfinished = false;
 		o.logged = false;
+		/* Many blocks, and many that see each version: what is out of order shows. */
+		if (rng_below(&r, 2)) {
+			o.block_bytes = 512;
+			o.chunk_sectors = 1U << rng_below(&r, 2);
+			o.snapshots = 4 + rng_below(&r, 5);
+			o.exceptions = 40;
+		}
 		if (make_store(&o, store, bytes))
 			target_settled(&(struct target_image){ .data = store, .size = bytes },
 				       rng_next(&r));

@@ -191,7 +191,7 @@ static bool may_be_redirected(const struct maker *m, u64 chunk)
 /* Versions of one chunk are in blocks of their own as a rule: some places stay free. */
 static void leave_places(struct maker *m)
 {
-	u64 n = rng_below(&m->rng, 6) ? 0 : m->im.geo.block_slots;
+	u64 n = rng_below(&m->rng, 3) ? 0 : m->im.geo.block_slots;
 
 	while (n-- && m->next + 1 < image_chunks(&m->im))
 		m->next++;
