@@ -78,14 +78,13 @@ static void seal_some(u64 group)
 static void settle_some(u64 group)
 {
 	struct rng r = { .state = seed ^ group * 0xd1342543de82ef95ULL };
-	static u8 store[IMAGE_BYTES];
+	static u8 store[4 * IMAGE_BYTES];
 	struct make_options o;
 	size_t bytes, i;
 
 	for (i = 0; i < SETTLED_A_STORE; i++) {
 		memset(store, 0, sizeof(store));
-		bytes = make_random_options(&r, sizeof(store), &o);
-		o.origin_sectors = COWSNAP_SEAL_SECTORS + o.chunk_sectors + rng_below(&r, 40 * o.chunk_sectors);
+		bytes = make_random_options(&r, IMAGE_BYTES, &o);
 		o.sealed = true;
 		o.redirected = true;
 		o.unfinished = false;
@@ -93,10 +92,13 @@ static void settle_some(u64 group)
 		/* Many blocks, and many that see each version: what is out of order shows. */
 		if (rng_below(&r, 2)) {
 			o.block_bytes = 512;
-			o.chunk_sectors = 1U << rng_below(&r, 2);
+			o.chunk_sectors = 4;
 			o.snapshots = 4 + rng_below(&r, 5);
 			o.exceptions = 40;
+			bytes = sizeof(store);
 		}
+		o.origin_sectors = COWSNAP_SEAL_SECTORS + o.chunk_sectors +
+				   rng_below(&r, 40 * o.chunk_sectors);
 		if (make_store(&o, store, bytes))
 			target_settled(&(struct target_image){ .data = store, .size = bytes },
 				       rng_next(&r));

@@ -200,13 +200,13 @@ static void leave_places(struct maker *m)
 /* What the origin has had since one epoch, or more. */
 static u64 add_current(struct maker *m, u64 chunk)
 {
-	u64 epoch = 1 + rng_below(&m->rng, m->epoch), nr = 0, versions = 1 + rng_below(&m->rng, 4);
+	u64 epoch = 1 + rng_below(&m->rng, 1 + m->epoch / 2), nr = 0, versions = 1 + rng_below(&m->rng, 4);
 
 	if (!may_be_redirected(m, chunk) || rng_below(&m->rng, 2))
 		return 0;
 	while (epoch <= m->epoch && nr < versions && add_version(m, chunk, epoch, COWSNAP_SLOT_CURRENT)) {
 		leave_places(m);
-		epoch += 1 + rng_below(&m->rng, m->o->plain ? 2 : 1 + m->epoch / 2);
+		epoch += 1 + rng_below(&m->rng, 2);
 		nr++;
 	}
 	return nr;
@@ -239,8 +239,8 @@ static u64 add_chunk(struct maker *m, u64 chunk)
 
 static void add_exceptions(struct maker *m)
 {
-	u64 chunk = 0, done = 0, n;
-	u64 step = m->chunks / (m->o->exceptions + 1);
+	u64 chunk = m->redirects ? rng_below(&m->rng, cowsnap_seal_chunks(&m->im.geo) + 1) : 0;
+	u64 step = (m->chunks - chunk) / (m->o->exceptions + 1), done = 0, n;
 
 	while (done < m->o->exceptions && chunk < m->chunks) {
 		n = add_chunk(m, chunk);
