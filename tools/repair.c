@@ -208,8 +208,9 @@ static int find_records(struct repair *p, u64 place)
 
 	while (e.chunk < records_max_chunks(s) && number_taken(s, e.chunk))
 		e.chunk++;
+	/* What is sealed of the origin may look like anything. */
 	if (place >= s->nr_chunks || e.chunk >= records_max_chunks(s) ||
-	    !looks_like_records(s, place))
+	    cowsnap_seal_has(&s->geo, &s->super, place) || !looks_like_records(s, place))
 		return 0;
 	report(p->r, "records found at sector %" PRIu64 ": chunk %" PRIu64 " of records again",
 	       chunk_sector(s, place), e.chunk);

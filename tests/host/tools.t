@@ -1096,7 +1096,8 @@ ends 2 "an origin that is shorter" cowsnap settle "$work/o" "$work/s"
 cp "$work/o2" "$work/o"
 ends 2 "a store without a sealed origin" cowsnap settle "$work/first" "$work/plain"
 says 'no sealed origin' "and says so"
-mkstore --redirected --logged --plain --block 4096 --chunk 16 --origin 16376 --seed 5 "$work/l"
+mkstore --redirected --logged --plain --block 4096 --chunk 16 --origin 16376 --exceptions 5 \
+	--bytes $((32 << 20)) "$work/l"
 ends 2 "a store that was not closed" cowsnap settle "$work/o" "$work/l"
 says 'was not closed' "and says so"
 sector 3 Z
@@ -1162,8 +1163,8 @@ says 'chunk 3 of the origin cannot be in the store' "restore says why"
 scenario "redirected data in a log"
 found=0
 for seed in {1..12}; do
-	mkstore --redirected --logged --unfinished --block 4096 --chunk 16 --origin 16376 --snapshots 4 \
-		--seed "$seed" "$work/l"
+	mkstore --redirected --logged --unfinished --block 4096 --chunk 16 --origin 16376 \
+		--snapshots 4 --exceptions 5 --bytes $((32 << 20)) --seed "$seed" "$work/l"
 	cp "$work/l" "$work/l2"
 	cowsnap check "$work/l" >"$work/out" 2>&1
 	if grep -q 'that were redirected by it do not count' "$work/out"; then
