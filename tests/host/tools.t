@@ -641,6 +641,8 @@ rm -f "$work/s"
 # unsealed: a new store, and an origin for it.
 unsealed()
 {
+	# Not the file that a loop device still has.
+	rm -f "$work/s"
 	cp --sparse=always "$work/plain" "$work/s"
 	cp "$work/first" "$work/o"
 }
