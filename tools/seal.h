@@ -50,8 +50,8 @@ int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int
 	     const char **why);
 
 /*
- * Home was written without its store, and that is to count for nothing: all snapshots become invalid,
- * *@nr of them, and the seals are written anew. 0, or -1 with *@why set.
+ * Home was written without its store, and that is to count for nothing: all snapshots become
+ * invalid, *@nr of them, and the seals are written anew. 0, or -1 with *@why set.
  */
 int seal_make_whole(struct store *s, struct io *home, unsigned int *nr, const char **why);
 

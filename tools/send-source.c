@@ -118,8 +118,7 @@ static int read_sealed(struct source *src, u64 offset, void *data, size_t len)
 static int read_home(struct source *src, u64 offset, void *to, size_t len)
 {
 	char *data = to;
-	u64 sealed = cowsnap_is_sealed(&src->s->super) ?
-		     (u64)cowsnap_seal_sectors(&src->s->geo) * SECTOR : 0;
+	u64 sealed = src->sealed;
 	size_t n = offset >= sealed ? 0 : sealed - offset < len ? sealed - offset : len;
 
 	if (n && read_sealed(src, offset, data, n))
@@ -196,11 +195,7 @@ static size_t read_from_store(struct source *src, const struct seen *seen, u64 o
 static size_t read_from_home(struct source *src, size_t next, u64 offset, void *data, size_t len)
 {
 	u64 end = next < src->nr_seen ? src->seen[next].chunk * chunk_bytes(src) : NONE;
-	size_t n;
-
-	if (offset < src->sealed && end > src->sealed)
-		end = src->sealed;
-	n = end - offset < len ? end - offset : len;
+	size_t n = end - offset < len ? end - offset : len;
 
 	return read_home(src, offset, data, n) ? 0 : n;
 }

@@ -116,6 +116,14 @@ static const char *seal_is_other(const struct store *s, const struct cowsnap_sea
 	return NULL;
 }
 
+/* Nothing of the store is read where it is sealed, so this does not fail. */
+static bool seals_are_missing(const struct settle *t)
+{
+	struct seal_look l;
+
+	return seal_look(t->s, t->home, &l) || l.missing;
+}
+
 static const char *origin_hinders(const struct settle *t)
 {
 	const struct store *s = t->s;
@@ -129,7 +137,7 @@ static const char *origin_hinders(const struct settle *t)
 		return "the origin cannot be read";
 	if (why)
 		return why;
-	if (seal_missing(s, t->home) && !t->keep_store)
+	if (seals_are_missing(t) && !t->keep_store)
 		return "seals are missing: the origin was written without its store, or is another one; "
 		       "--keep-store takes what the store has, and gives the snapshots up";
 	return NULL;
@@ -440,7 +448,7 @@ static int settle_batches(struct settle *t)
 /* Somebody wrote home: what snapshots see there cannot be believed. */
 static int make_whole(struct settle *t)
 {
-	if (!t->keep_store || !seal_missing(t->s, t->home))
+	if (!t->keep_store || !seals_are_missing(t))
 		return 0;
 	if (seal_make_whole(t->s, t->home, &t->lost, &t->why))
 		return -1;
