@@ -809,30 +809,35 @@ u32 cow_job_crc(struct cow_job *job, unsigned int offset_sectors,
 	return seed;
 }
 
+/* @offset is in bytes: programs may write from pieces that are no whole sectors. */
+static void job_copy_piece(struct cow_job *job, unsigned int offset, const struct bio_vec *bv,
+			   bool to_bio)
+{
+	unsigned int at, part;
+
+	for (at = 0; at < bv->bv_len; at += part, offset += part) {
+		unsigned int within = offset % PAGE_SIZE;
+		void *data = page_address(job_page(job, offset / PAGE_SIZE)) + within;
+
+		part = min_t(unsigned int, bv->bv_len - at, PAGE_SIZE - within);
+		if (to_bio)
+			memcpy_to_page(bv->bv_page, bv->bv_offset + at, data, part);
+		else
+			memcpy_from_page(data, bv->bv_page, bv->bv_offset + at, part);
+	}
+}
+
 /* The two have the same sectors, in the one direction or the other. */
 static void job_copy_bio(struct cow_job *job, unsigned int offset_sectors, struct bio *bio,
 			 bool to_bio)
 {
+	unsigned int offset = offset_sectors << SECTOR_SHIFT;
 	struct bvec_iter iter;
 	struct bio_vec bv;
 
 	bio_for_each_segment(bv, bio, iter) {
-		unsigned int at = 0;
-
-		while (at < bv.bv_len) {
-			unsigned int part;
-			void *data = job_data(job, offset_sectors,
-					      (bv.bv_len - at) >> SECTOR_SHIFT, &part);
-
-			if (to_bio)
-				memcpy_to_page(bv.bv_page, bv.bv_offset + at, data,
-					       part << SECTOR_SHIFT);
-			else
-				memcpy_from_page(data, bv.bv_page, bv.bv_offset + at,
-						 part << SECTOR_SHIFT);
-			at += part << SECTOR_SHIFT;
-			offset_sectors += part;
-		}
+		job_copy_piece(job, offset, &bv, to_bio);
+		offset += bv.bv_len;
 	}
 }
 

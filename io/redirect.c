@@ -35,6 +35,7 @@
 #include "disk/meta.h"
 #include "io/bio.h"
 #include "io/redirect.h"
+#include "origin/absent.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
 #include "origin/seal.h"
@@ -181,8 +182,11 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 	u32 got;
 	int r;
 
-	if (!store->writable || cow_meta_is_fenced(store->meta))
+	if (!store->writable)
 		return REFUSED;
+	/* Nothing can be written down any more: when no snapshot sees it, it is in place. */
+	if (cow_meta_is_fenced(store->meta))
+		__cow_store_invalidate(store, COW_SNAP_INVALID, "it cannot be written");
 	if (store->blocked) {
 		cow_bio_park(w->cb, &store->waiting, COW_WAIT_STORE);
 		return PARKED;
@@ -299,6 +303,15 @@ static int go_on_as_ever(struct redirect_write *w, struct cow_bio **part)
 	return DM_MAPIO_SUBMITTED;
 }
 
+/* A store that is away does not see that the origin changes: as go_home(). */
+static void note_absent(struct cow_origin *o)
+{
+	/* Pairs with smp_wmb() in cow_absent_add(). */
+	smp_rmb();
+	if (unlikely(READ_ONCE(o->nr_absent)))
+		cow_absent_note_write(o);
+}
+
 int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
@@ -313,8 +326,10 @@ int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 	case AS_EVER:
 		return go_on_as_ever(&w, part);
 	case SENT:
+		note_absent(o);
 		return DM_MAPIO_REMAPPED;
 	case STARTED:
+		note_absent(o);
 		/* It may have ended, and the gate with it. */
 		return DM_MAPIO_SUBMITTED;
 	default:

@@ -280,10 +280,10 @@ static int make_ready(struct settle *t)
 
 /* ---- data ---- */
 
-/* How much of @chunk the origin has. */
+/* How much of @chunk the origin has: it may have grown since the store was told. */
 static size_t bytes_of(const struct settle *t, u64 chunk)
 {
-	u64 end = le64toh(t->s->super.origin_sectors) * SECTOR, at = chunk * chunk_bytes(t);
+	u64 end = t->home->bytes, at = chunk * chunk_bytes(t);
 
 	return end - at < chunk_bytes(t) ? end - at : chunk_bytes(t);
 }

@@ -23,8 +23,8 @@ else
 	exit 1
 fi
 rc=0
-cases=${COWSNAP_FUZZ_CASES:-6000}
-timeout "$((cases > 6000 ? cases / 20 : 300))" nice make -s -C "$work/tests/fuzz" run N="$cases" \
+cases=${COWSNAP_FUZZ_CASES:-3000}
+timeout "$((cases > 6000 ? cases / 10 : 500))" nice make -s -C "$work/tests/fuzz" run N="$cases" \
 	SEED="${COWSNAP_FUZZ_SEED:-$RANDOM}" >"$work/out" 2>&1 || rc=$?
 sed 's/^/# /' "$work/out"
 ((rc == 0)) || printf 'not '

@@ -1051,6 +1051,11 @@ redirected 0 "$items"
 cowsnap settle "$work/o" "$work/s" >/dev/null
 ok "with the option off the feature goes" test "$(od -An -tu1 -j 40 -N 1 "$work/s" | tr -d ' ')" = 16
 
+redirected 20 "$items"
+truncate -s $((16400 * 512)) "$work/o"
+cowsnap settle "$work/o" "$work/s" >/dev/null
+ok "of an origin that has grown the whole chunk comes home" same_chunk "$work/o" 1023 "$work/s" 204
+
 # All places but a few have copies that a snapshot needs.
 scenario "a store with little room"
 for room in 1 0; do
