@@ -9,7 +9,7 @@
 . "$(dirname "$0")/log.sh"
 
 exact_copies
-plan 63
+plan 66
 
 # up SECTOR CHUNK STORE [FEATURE...]: snapshot s with a log, of an origin of 8 MiB.
 up()
