@@ -5,6 +5,10 @@
 
 #include <linux/bio.h>
 
+#include "origin/absent.h"
+#include "origin/origin.h"
+#include "store/store.h"
+
 struct cow_bio;
 
 /*
@@ -26,6 +30,41 @@ int cow_bio_hand_over(struct cow_bio *cb, struct cow_bio **part);
  * NULL, in map only: a REQ_NOWAIT bio is not cut; the caller hands it over.
  */
 struct cow_bio *cow_bio_front(struct cow_bio *cb, u64 nr_sectors);
+
+/* How many chunks @bio touches, from *@first on. It has sectors. Any context. */
+static inline u64 cow_bio_chunks(const struct cow_store *store, const struct bio *bio, u64 *first)
+{
+	*first = cow_sector_to_chunk(store, bio->bi_iter.bi_sector);
+	return cow_sector_to_chunk(store, bio_end_sector((struct bio *)bio) - 1) - *first + 1;
+}
+
+/* How many sectors of @bio, from its start, lie in the @nr chunks from @first. Any context. */
+static inline u64 cow_bio_sectors_within(const struct cow_store *store, const struct bio *bio,
+					 u64 first, u64 nr)
+{
+	return min_t(u64, bio_sectors(bio),
+		     cow_chunk_to_sector(store, first + nr) - bio->bi_iter.bi_sector);
+}
+
+/* @bio, which begins in chunk @first, goes to @place of the store. Any context. */
+static inline void cow_bio_point_at_store(struct cow_store *store, struct bio *bio, u64 first,
+					  u64 place)
+{
+	bio_set_dev(bio, store->bdev);
+	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
+				  cow_chunk_to_sector(store, first);
+}
+
+/*
+ * The origin is written, at home or in a store. After the look at the stores: a store is noted as
+ * absent before it leaves the list. Pairs with smp_wmb() in cow_absent_add(). Any context.
+ */
+static inline void cow_bio_note_absent(struct cow_origin *o)
+{
+	smp_rmb();
+	if (unlikely(READ_ONCE(o->nr_absent)))
+		cow_absent_note_write(o);
+}
 
 /* The pool that parts of bios come from. May sleep. 0 or a negative errno. */
 int cow_pieces_init(struct bio_set *pieces);

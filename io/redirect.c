@@ -35,7 +35,6 @@
 #include "disk/meta.h"
 #include "io/bio.h"
 #include "io/redirect.h"
-#include "origin/absent.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
 #include "origin/seal.h"
@@ -68,27 +67,6 @@ struct redirect_write {
 	u64 whole;			/* so many chunks, from the first on, it brings in full */
 	u64 nr;				/* AS_EVER: so many chunks are */
 };
-
-static u64 bio_chunks(const struct cow_store *store, const struct bio *bio, u64 *first)
-{
-	*first = cow_sector_to_chunk(store, bio->bi_iter.bi_sector);
-	return cow_sector_to_chunk(store, bio_end_sector((struct bio *)bio) - 1) - *first + 1;
-}
-
-/* How many sectors of @bio, from its start, lie in the @nr chunks from @first. */
-static u64 bio_sectors_within(const struct cow_store *store, const struct bio *bio, u64 first,
-			      u64 nr)
-{
-	return min_t(u64, bio_sectors(bio),
-		     cow_chunk_to_sector(store, first + nr) - bio->bi_iter.bi_sector);
-}
-
-static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, u64 place)
-{
-	bio_set_dev(bio, store->bdev);
-	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
-				  cow_chunk_to_sector(store, first);
-}
 
 /* The last chunk of the origin is whole where the origin ends. Only data is redirected. */
 static u64 whole_chunks(const struct cow_store *store, const struct bio *bio)
@@ -135,7 +113,7 @@ static enum redirect start_redirect(struct redirect_write *w, struct cow_bio **p
 	struct cow_pending *p = NULL;
 	sector_t sectors;
 
-	*part = cow_bio_front(w->cb, bio_sectors_within(store, w->cb->bio, first, nr));
+	*part = cow_bio_front(w->cb, cow_bio_sectors_within(store, w->cb->bio, first, nr));
 	if (*part)
 		p = cow_pending_add(store, first, nr, COW_CURRENT, place, nr);
 	if (!p) {
@@ -213,8 +191,8 @@ static enum redirect write_current(struct redirect_write *w, struct cow_bio **pa
 	struct cow_bio *cb = w->cb;
 
 	if (bio_op(cb->bio) == REQ_OP_DISCARD) {
-		*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, w->ext.chunk,
-							     w->ext.nr));
+		*part = cow_bio_front(cb, cow_bio_sectors_within(store, cb->bio, w->ext.chunk,
+								 w->ext.nr));
 		return *part ? ENDS : HAND_OVER;
 	}
 	if (live && live->epoch[live->nr - 1] > w->ext.epoch)
@@ -226,10 +204,10 @@ static enum redirect write_current(struct redirect_write *w, struct cow_bio **pa
 		cow_current_wait(store, cb);
 		return PARKED;
 	}
-	*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, w->ext.chunk, w->ext.nr));
+	*part = cow_bio_front(cb, cow_bio_sectors_within(store, cb->bio, w->ext.chunk, w->ext.nr));
 	if (!*part)
 		return HAND_OVER;
-	point_at_store(store, (*part)->bio, w->ext.chunk, w->ext.place);
+	cow_bio_point_at_store(store, (*part)->bio, w->ext.chunk, w->ext.place);
 	(*part)->gated = true;
 	return SENT;
 }
@@ -273,7 +251,7 @@ static enum redirect decide_write(struct redirect_write *w, struct cow_bio **par
 	lockdep_assert_held(&store->origin->state_lock);
 	if (store->current_failed)
 		return REFUSED;
-	nr = bio_chunks(store, w->cb->bio, &first);
+	nr = cow_bio_chunks(store, w->cb->bio, &first);
 	p = cow_pending_overlap(store, first, first + nr - 1);
 	if (p && p->first <= first) {
 		cow_bio_park(w->cb, &p->parked, COW_WAIT_PENDING);
@@ -293,7 +271,7 @@ static int go_on_as_ever(struct redirect_write *w, struct cow_bio **part)
 {
 	struct cow_bio *cb = w->cb;
 
-	*part = cow_bio_front(cb, bio_sectors_within(w->store, cb->bio, w->ext.chunk, w->nr));
+	*part = cow_bio_front(cb, cow_bio_sectors_within(w->store, cb->bio, w->ext.chunk, w->nr));
 	if (*part == cb)
 		return COW_NOT_REDIRECTED;
 	percpu_ref_put(&cb->origin->gate);
@@ -301,15 +279,6 @@ static int go_on_as_ever(struct redirect_write *w, struct cow_bio **part)
 		return cow_bio_hand_over(cb, part);
 	cow_bio_decide_again(*part);
 	return DM_MAPIO_SUBMITTED;
-}
-
-/* A store that is away does not see that the origin changes: as go_home(). */
-static void note_absent(struct cow_origin *o)
-{
-	/* Pairs with smp_wmb() in cow_absent_add(). */
-	smp_rmb();
-	if (unlikely(READ_ONCE(o->nr_absent)))
-		cow_absent_note_write(o);
 }
 
 int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
@@ -326,10 +295,10 @@ int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 	case AS_EVER:
 		return go_on_as_ever(&w, part);
 	case SENT:
-		note_absent(o);
+		cow_bio_note_absent(o);
 		return DM_MAPIO_REMAPPED;
 	case STARTED:
-		note_absent(o);
+		cow_bio_note_absent(o);
 		/* It may have ended, and the gate with it. */
 		return DM_MAPIO_SUBMITTED;
 	default:
@@ -361,18 +330,18 @@ int cow_redirect_read(struct cow_bio *cb, struct cow_bio **part)
 	struct cow_origin *o = cb->origin;
 	struct cow_store *store = READ_ONCE(o->redirects_to);
 	struct cow_extent ext;
-	u64 first, nr = bio_chunks(store, cb->bio, &first), sectors;
+	u64 first, nr = cow_bio_chunks(store, cb->bio, &first), sectors;
 
 	/* No place that is found from here on is given to others before the read has ended. */
 	cb->read_turn = cow_readers_enter(store);
 	cb->reading = true;
 	cow_map_lookup(&store->map, first, nr, COW_EPOCH_NOW, &ext);
-	sectors = bio_sectors_within(store, cb->bio, first, ext.nr);
+	sectors = cow_bio_sectors_within(store, cb->bio, first, ext.nr);
 	if (ext.kind == COW_HOME)
 		sectors = cow_home_run(o, cb->bio->bi_iter.bi_sector, sectors);
 	*part = cow_bio_front(cb, sectors);
 	if (*part && ext.kind == COW_CURRENT) {
-		point_at_store(store, (*part)->bio, first, ext.place);
+		cow_bio_point_at_store(store, (*part)->bio, first, ext.place);
 		return DM_MAPIO_REMAPPED;
 	}
 	if (*part)

@@ -43,28 +43,6 @@
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
-static u64 bio_chunks(const struct cow_store *store, const struct bio *bio, u64 *first)
-{
-	*first = cow_sector_to_chunk(store, bio->bi_iter.bi_sector);
-	return cow_sector_to_chunk(store, bio_end_sector((struct bio *)bio) - 1) -
-	       *first + 1;
-}
-
-/* How many sectors of @bio, from its start, lie in the @nr chunks from @first. */
-static u64 bio_sectors_within(const struct cow_store *store, const struct bio *bio,
-			      u64 first, u64 nr)
-{
-	return min_t(u64, bio_sectors(bio),
-		     cow_chunk_to_sector(store, first + nr) - bio->bi_iter.bi_sector);
-}
-
-static void point_at_store(struct cow_store *store, struct bio *bio, u64 first, u64 place)
-{
-	bio_set_dev(bio, store->bdev);
-	bio->bi_iter.bi_sector += cow_chunk_to_sector(store, place) -
-				  cow_chunk_to_sector(store, first);
-}
-
 /* From here on no place that the map has is given to others, until snap_reads_elsewhere(). */
 static void snap_reads_store(struct cow_bio *cb)
 {
@@ -100,7 +78,7 @@ static int snap_read_home(struct cow_bio *cb)
 	 * changed the map before it looked for one (I4).
 	 */
 	cow_track_read(cb);
-	nr = bio_chunks(snap->store, cb->bio, &first);
+	nr = cow_bio_chunks(snap->store, cb->bio, &first);
 	cow_map_lookup(&snap->store->map, first, nr, snap->epoch, &ext);
 	if (ext.kind == COW_HOME && ext.nr == nr) {
 		cow_bio_go_home(cb->origin, cb->bio);
@@ -130,7 +108,7 @@ static int snap_read_copied(struct cow_bio *cb, struct cow_bio **part,
 static bool snap_waits_for_data(struct cow_bio *cb)
 {
 	struct cow_store *store = cb->snap->store;
-	u64 first, nr = bio_chunks(store, cb->bio, &first);
+	u64 first, nr = cow_bio_chunks(store, cb->bio, &first);
 	bool waits;
 
 	/*
@@ -157,10 +135,10 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 	int r;
 
 	do {
-		nr = bio_chunks(store, cb->bio, &first);
+		nr = cow_bio_chunks(store, cb->bio, &first);
 		snap_reads_store(cb);
 		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
-		sectors = bio_sectors_within(store, cb->bio, first, ext.nr);
+		sectors = cow_bio_sectors_within(store, cb->bio, first, ext.nr);
 		if (ext.kind == COW_COPIED)
 			sectors = min(sectors, cow_verify_front(store, cb->bio));
 		else if (ext.kind == COW_HOME)
@@ -177,7 +155,7 @@ static int snap_read(struct cow_bio *cb, struct cow_bio **part)
 		if (ext.kind == COW_COPIED && snap_waits_for_data(*part))
 			return DM_MAPIO_SUBMITTED;
 		if (cow_kind_has_data(ext.kind)) {
-			point_at_store(store, (*part)->bio, first, ext.place);
+			cow_bio_point_at_store(store, (*part)->bio, first, ext.place);
 			return DM_MAPIO_REMAPPED;
 		}
 		if (ext.kind != COW_HOME) {
@@ -330,7 +308,7 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 		/* Its slot has no checksum: the data has to be durable first. */
 		if (store->meta)
 			part->bio->bi_opf |= REQ_FUA;
-		point_at_store(store, part->bio, p->first, p->place);
+		cow_bio_point_at_store(store, part->bio, p->first, p->place);
 		return DM_MAPIO_REMAPPED;
 	}
 	cow_bio_park(part, &p->parked, COW_WAIT_PENDING);
@@ -413,7 +391,7 @@ static int snap_carry_out(struct cow_bio *cb, struct cow_bio **part, const struc
 	struct cow_pending *p = NULL;
 
 	lockdep_assert_held(&store->origin->state_lock);
-	*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, ext->chunk, plan->nr));
+	*part = cow_bio_front(cb, cow_bio_sectors_within(store, cb->bio, ext->chunk, plan->nr));
 	if (*part)
 		p = cow_pending_add(store, ext->chunk, plan->nr, plan->kind, plan->place,
 				    plan->needs_room ? plan->nr : 0);
@@ -452,7 +430,7 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	/* Seen under the lock: a place that a failed commit gave up is not given out again. */
 	if (!cow_snap_can_be_used(cb->snap, cb->via_merge) || cow_store_is_fenced(store))
 		return DM_MAPIO_KILL;
-	nr = bio_chunks(store, cb->bio, &first);
+	nr = cow_bio_chunks(store, cb->bio, &first);
 	p = cow_pending_overlap(store, first, first + nr - 1);
 	if (p && p->first <= first) {
 		cow_bio_park(cb, &p->parked, COW_WAIT_PENDING);
@@ -516,16 +494,16 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 	int r;
 
 	do {
-		nr = bio_chunks(store, cb->bio, &first);
+		nr = cow_bio_chunks(store, cb->bio, &first);
 		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
 		if (snap_in_place(snap, &ext, cb->bio)) {
-			*part = cow_bio_front(cb, bio_sectors_within(store, cb->bio, first,
+			*part = cow_bio_front(cb, cow_bio_sectors_within(store, cb->bio, first,
 								     ext.nr));
 			if (!*part)
 				return cow_bio_hand_over(cb, part);
 			if (ext.kind != COW_PRIVATE)
 				return snap_zero_is_done(*part);
-			point_at_store(store, (*part)->bio, first, ext.place);
+			cow_bio_point_at_store(store, (*part)->bio, first, ext.place);
 			return DM_MAPIO_REMAPPED;
 		}
 		*part = cb;
@@ -561,8 +539,8 @@ static int snap_discard(struct cow_bio *cb, struct cow_bio **part)
 		cow_bio_decide_again(*part);
 		return DM_MAPIO_SUBMITTED;
 	}
-	bio_chunks(store, bio, &first);
-	*part = cow_bio_front(cb, bio_sectors_within(store, bio, first, 1));
+	cow_bio_chunks(store, bio, &first);
+	*part = cow_bio_front(cb, cow_bio_sectors_within(store, bio, first, 1));
 	if (!*part)
 		return cow_bio_hand_over(cb, part);
 	return cow_bio_finish(*part, BLK_STS_OK);

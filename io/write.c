@@ -169,13 +169,7 @@ static int go_home(struct cow_bio *cb)
 		percpu_ref_put(&o->gate);
 		return DM_MAPIO_SUBMITTED;
 	}
-	/*
-	 * After the look at the stores: a store is noted as absent before it leaves the list.
-	 * Pairs with smp_wmb() in cow_absent_add().
-	 */
-	smp_rmb();
-	if (unlikely(READ_ONCE(o->nr_absent)))
-		cow_absent_note_write(o);
+	cow_bio_note_absent(o);
 	cb->gated = true;
 	cow_bio_go_home(o, cb->bio);
 	return DM_MAPIO_REMAPPED;

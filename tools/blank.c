@@ -103,34 +103,6 @@ int blank_make(const char *path, const char *origin, uint32_t chunk_sectors, cha
 
 /* ---- giving up ---- */
 
-/* The one to which the origin is being rolled back, or NULL. */
-static const struct record *merging_record(const struct store *s)
-{
-	size_t i;
-
-	for (i = 0; i < s->nr_records; i++)
-		if (le32toh(s->super.merge_id) == s->record[i].id && record_live(&s->record[i]))
-			return &s->record[i];
-	return NULL;
-}
-
-/* A tracker lacks the writes that went past it. */
-static void mark_records(struct store *s, const struct record *but, unsigned int *nr)
-{
-	size_t i;
-
-	for (i = 0; i < s->nr_records; i++) {
-		const struct record *r = &s->record[i];
-
-		if ((!record_live(r) && !record_is_tracker(r)) || r == but)
-			continue;
-		s->record[i].state = COWSNAP_RECORD_INVALID;
-		++*nr;
-	}
-	for (i = 0; i < s->nr_records_chunks; i++)
-		memset(s->records[i].marks, BLOCK_DIRTY, s->geo.chunk_blocks);
-}
-
 int blank_give_up(const char *path, uint64_t lost, unsigned int *nr)
 {
 	const struct record *merging;
@@ -141,14 +113,14 @@ int blank_give_up(const char *path, uint64_t lost, unsigned int *nr)
 	*nr = 0;
 	if (status)
 		return status;
-	merging = merging_record(&s);
+	merging = record_merging(&s);
 	if (merging && merging->time <= lost) {
 		close_store(&dev, &s);
 		cannot(path, "a rollback is under way, and its device is half of the one and half of "
 		       "the other; start it with the module, so that it ends");
 		return BLANK_MERGING;
 	}
-	mark_records(&s, merging, nr);
+	records_give_up(&s, merging, nr);
 	/* Records first: no superblock says more than is there. */
 	if (*nr && (store_write_records(&s) || store_write_supers(&s)))
 		status = cannot(path, "it cannot be written");

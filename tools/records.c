@@ -6,6 +6,7 @@
 
 #include "crc32c.h"
 #include "store.h"
+#include "track.h"
 
 #define SECTOR 512
 
@@ -385,4 +386,31 @@ int records_judge(struct store *s)
 	}
 	free(seen);
 	return collect_live(s);
+}
+
+const struct record *record_merging(const struct store *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++)
+		if (le32toh(s->super.merge_id) == s->record[i].id && record_live(&s->record[i]))
+			return &s->record[i];
+	return NULL;
+}
+
+/* A tracker lacks the writes that went past it. */
+void records_give_up(struct store *s, const struct record *but, unsigned int *nr)
+{
+	size_t i;
+
+	for (i = 0; i < s->nr_records; i++) {
+		const struct record *r = &s->record[i];
+
+		if ((!record_live(r) && !record_is_tracker(r)) || r == but)
+			continue;
+		s->record[i].state = COWSNAP_RECORD_INVALID;
+		++*nr;
+	}
+	for (i = 0; i < s->nr_records_chunks; i++)
+		memset(s->records[i].marks, BLOCK_DIRTY, s->geo.chunk_blocks);
 }

@@ -289,36 +289,13 @@ int seal_on(struct store *s, struct io *home, u32 generation, const char **why)
 
 /* ---- opening ---- */
 
-/* The one to which the origin is being rolled back, or NULL. */
-static const struct record *merging_record(const struct store *s)
-{
-	size_t i;
-
-	for (i = 0; i < s->nr_records; i++)
-		if (le32toh(s->super.merge_id) == s->record[i].id && record_live(&s->record[i]))
-			return &s->record[i];
-	return NULL;
-}
-
 /*
  * Snapshots cannot be believed, nor trackers: what was written at home went past them. A rollback
  * goes on: what home shows without it is half of the one and half of the other.
  */
 static int give_up_snapshots(struct store *s, unsigned int *nr)
 {
-	const struct record *merging = merging_record(s);
-	size_t i;
-
-	for (i = 0; i < s->nr_records; i++) {
-		const struct record *r = &s->record[i];
-
-		if ((!record_live(r) && !record_is_tracker(r)) || r == merging)
-			continue;
-		s->record[i].state = COWSNAP_RECORD_INVALID;
-		++*nr;
-	}
-	for (i = 0; i < s->nr_records_chunks; i++)
-		memset(s->records[i].marks, BLOCK_DIRTY, s->geo.chunk_blocks);
+	records_give_up(s, record_merging(s), nr);
 	return store_write_records(s) || store_write_supers(s) ? -1 : 0;
 }
 
@@ -376,7 +353,7 @@ const char *seal_hinders_opening(const struct store *s, const struct seal_look *
 		return "it was written without its store, so that its snapshots cannot be "
 		       "believed, or is another device: --keep-home takes what is there, "
 		       "--keep-store what the store has of its first sectors";
-	if (merging_record(s))
+	if (record_merging(s))
 		return "a rollback is under way, so that what is there is half of the one and half "
 		       "of the other; --keep-store lets it go on";
 	return NULL;

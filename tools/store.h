@@ -228,6 +228,13 @@ u8 records_read_block(struct store *s, u64 place, u32 block, u8 *data);
 struct record *record_by_id(struct store *s, u32 id);
 const char *record_state_name(unsigned int state);
 bool record_live(const struct record *r);
+/* That of the snapshot to which the origin is being rolled back, or NULL. */
+const struct record *record_merging(const struct store *s);
+/*
+ * Snapshots and trackers become invalid, but for @but, which may be NULL; *@nr counts them. Nothing
+ * is written yet.
+ */
+void records_give_up(struct store *s, const struct record *but, unsigned int *nr);
 
 /* ---- exceptions.c ---- */
 

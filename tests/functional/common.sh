@@ -502,3 +502,34 @@ part_is_merged()
 {
 	[[ $(left_of o) -lt $1 ]]
 }
+
+# kernel_refuses REGEX DESC COMMAND...: it fails, and the kernel log says why.
+kernel_refuses()
+{
+	local regex=$1 desc=$2 before
+
+	shift 2
+	before=$(kernel_log | wc -l)
+	if "$@" >"$TEST_TMP/out" 2>&1; then
+		fail "$desc"
+		return
+	fi
+	kernel_log | tail -n +$((before + 1)) >"$TEST_TMP/said"
+	if grep -qE -- "$regex" "$TEST_TMP/said"; then
+		pass "$desc"
+	else
+		fail "$desc"
+		diag <"$TEST_TMP/said"
+	fi
+}
+
+# all_down: the devices that tests call so, those that there are.
+all_down()
+{
+	local name
+
+	for name in s s2 s3 o; do
+		dmsetup info "$name" >/dev/null 2>&1 && dmremove "$name"
+	done
+	return 0
+}

@@ -25,16 +25,6 @@ lost_chunks()
 	echo "${bytes//[!0-9]/} 4096" | awk '{ print $1 / $2 }'
 }
 
-all_down()
-{
-	local name
-
-	for name in s s2 o; do
-		dmsetup info "$name" >/dev/null 2>&1 && dmremove "$name"
-	done
-	return 0
-}
-
 # try WORDS COMMAND...: bring both up by COMMAND, overwrite, count.
 try()
 {

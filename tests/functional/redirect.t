@@ -17,36 +17,6 @@ expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev
 U=131072
 cow=/dev/mapper/cow
 
-# refused REGEX DESC COMMAND...: it fails, and the kernel log says why.
-refused()
-{
-	local regex=$1 desc=$2 before
-
-	shift 2
-	before=$(kernel_log | wc -l)
-	if "$@" >"$TEST_TMP/out" 2>&1; then
-		fail "$desc"
-		return
-	fi
-	kernel_log | tail -n +$((before + 1)) >"$TEST_TMP/said"
-	if grep -qE -- "$regex" "$TEST_TMP/said"; then
-		pass "$desc"
-	else
-		fail "$desc"
-		diag <"$TEST_TMP/said"
-	fi
-}
-
-all_down()
-{
-	local name
-
-	for name in s s2 s3 o; do
-		dmsetup info "$name" >/dev/null 2>&1 && dmremove "$name"
-	done
-	return 0
-}
-
 # begin CHUNK LOG: a sealed origin with a snapshot of it, in use.
 begin()
 {
@@ -161,7 +131,7 @@ works()
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * U + 512)) 1024 $((6 * U)) $((2 * bytes))
 	all_right "$words, written after the crash"
 	remove_and_reload s s2 o
-	refused 'sealed by store' "$words: without the store the origin is refused" \
+	kernel_refuses 'sealed by store' "$words: without the store the origin is refused" \
 		origin_up o "$base"
 	ok "$words: with it, it is opened again" origin_up o "$base" store "$cow"
 	ok "$words: the snapshot is opened again" snap_up s "$base" "$cow" P "$c"
@@ -202,20 +172,20 @@ refusals()
 	dd if=/dev/zero of="$store" bs=1M count=16 oflag=direct status=none
 	blockdev --flushbufs "$store"
 	fill "$base" "$TEST_TMP/now"
-	refused 'not sealed' "an origin that is not sealed is not redirected" \
+	kernel_refuses 'not sealed' "an origin that is not sealed is not redirected" \
 		snap_up s "$base" "$cow" P 8 redirect 50
-	refused 'transient' "nor is one with a transient store" snap_up s "$base" "$store2" N 8 redirect 50
+	kernel_refuses 'transient' "nor is one with a transient store" snap_up s "$base" "$store2" N 8 redirect 50
 	begin 8 on
-	refused 'not between' "more than 90 percent are too many" dm message o 0 set redirect 91
+	kernel_refuses 'not between' "more than 90 percent are too many" dm message o 0 set redirect 91
 	dm message o 0 create 2
 	dm message o 0 track 2
-	refused 'has trackers' "beside a tracker nothing is redirected" dm message o 0 set redirect 50
+	kernel_refuses 'has trackers' "beside a tracker nothing is redirected" dm message o 0 set redirect 50
 	dm message o 0 delete 2
 	dm message o 0 set redirect 50
 	dm message o 0 create 2
-	refused 'redirects: settle' "beside redirected writes there is no tracker" \
+	kernel_refuses 'redirects: settle' "beside redirected writes there is no tracker" \
 		dm message o 0 track 2
-	refused 'redirects: settle' "and no merge" \
+	kernel_refuses 'redirects: settle' "and no merge" \
 		dmreload o "0 $(sectors "$base") cowsnap-merge $base $cow P 8 2 id 2"
 	all_down
 }

@@ -48,36 +48,6 @@ sector_is_sealed()
 	cmp -n 15 "$TEST_TMP/sector" <(printf 'dm-cowsnap seal\n')
 }
 
-# refused REGEX DESC COMMAND...: it fails, and the kernel log says why.
-refused()
-{
-	local regex=$1 desc=$2 before
-
-	shift 2
-	before=$(kernel_log | wc -l)
-	if "$@" >"$TEST_TMP/out" 2>&1; then
-		fail "$desc"
-		return
-	fi
-	kernel_log | tail -n +$((before + 1)) >"$TEST_TMP/said"
-	if grep -qE -- "$regex" "$TEST_TMP/said"; then
-		pass "$desc"
-	else
-		fail "$desc"
-		diag <"$TEST_TMP/said"
-	fi
-}
-
-all_down()
-{
-	local name
-
-	for name in s s2 o; do
-		dmsetup info "$name" >/dev/null 2>&1 && dmremove "$name"
-	done
-	return 0
-}
-
 open_origin()
 {
 	origin_up o "$home" store "$cow"
@@ -119,18 +89,18 @@ works()
 	ok "$words: and has one where btrfs begins" sector_is_sealed 128
 	get "$base" 0 $MIB >"$TEST_TMP/sealed"
 	reload_module
-	refused 'sealed by store .*: name that' "$words: without its store the origin is refused by name" \
+	kernel_refuses 'sealed by store .*: name that' "$words: without its store the origin is refused by name" \
 		origin_up o "$home"
-	refused 'sealed by store' "$words: with another store, a new one, it is refused" \
+	kernel_refuses 'sealed by store' "$words: with another store, a new one, it is refused" \
 		snap_up s "$home" "$other" P "$c"
-	refused 'sealed by store' "$words: with a transient one it is refused" \
+	kernel_refuses 'sealed by store' "$words: with a transient one it is refused" \
 		snap_up s "$home" "$other" N "$c"
 
 	ok "$words: the snapshot is opened" snap_up s "$home" "$cow" P "$c"
 	ok "$words: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
 	ok "$words: the origin is opened with its store" open_origin
 	ok "$words: the origin is as it was" same /dev/mapper/o "$TEST_TMP/now"
-	refused 'sealed by store' "$words: beside it another store is refused" \
+	kernel_refuses 'sealed by store' "$words: beside it another store is refused" \
 		snap_up s2 "$home" "$other" N "$c"
 	# In what is sealed, across its end for each size of chunks, and behind it.
 	put /dev/mapper/o "$TEST_TMP/now" 0 4096 512 1024 66560 8192 126976 16384 0 262144 \
@@ -205,9 +175,9 @@ foreign()
 	seal
 	put_letter "$base" Z 69120 512
 	reload_module
-	refused 'written without its store.*sector 135.*keep-home' \
+	kernel_refuses 'written without its store.*sector 135.*keep-home' \
 		"a write without the store is noticed after a reload" open_origin
-	refused 'written without its store' "so it is by a snapshot" snap_up s "$home" "$cow" P 8
+	kernel_refuses 'written without its store' "so it is by a snapshot" snap_up s "$home" "$cow" P 8
 	refuses unseal 'keep-home' "unseal leaves it to a person"
 	cp "$(loop_file "$base")" "$TEST_TMP/base"
 	cp "$(loop_file "$store")" "$TEST_TMP/store"
@@ -239,7 +209,7 @@ old_copy()
 	seal
 	dd if="$TEST_TMP/base" of="$base" bs=1M conv=fsync status=none
 	blockdev --flushbufs "$base"
-	refused 'has seal [0-9]+.*old copy' "an origin with an older seal is refused" open_origin
+	kernel_refuses 'has seal [0-9]+.*old copy' "an origin with an older seal is refused" open_origin
 	refuses unseal 'old copy' "unseal refuses it as well"
 }
 
@@ -255,7 +225,7 @@ interrupted()
 		blockdev --flushbufs "$home"
 		ok "from sector $from on: the store says that it had begun" has_state 1
 		if ((from)); then
-			refused 'sealed by store' "from sector $from on: half a seal is one" origin_up o "$home"
+			kernel_refuses 'sealed by store' "from sector $from on: half a seal is one" origin_up o "$home"
 		else
 			ok "from sector $from on: what has no seal yet is not refused" origin_up o "$home"
 			dmremove o
@@ -274,7 +244,7 @@ interrupted()
 		not_ok "home fails from sector $from on: unsealing fails" unseal
 		ok "from sector $from on: the store says that it was being unsealed" has_state 3
 		reload_module
-		refused 'cannot end this' "from sector $from on: as long as home fails it is not opened" \
+		kernel_refuses 'cannot end this' "from sector $from on: as long as home fails it is not opened" \
 			open_origin
 		ok "from sector $from on: nor does the store say that it was" has_state 3
 		swap_table home "$(linear_table "$base")"
@@ -295,7 +265,7 @@ beside()
 	dd if="$store" of="$copy" bs=1M conv=fsync status=none
 	blockdev --flushbufs "$copy"
 	open_origin
-	refused 'sealed by store .* not by its copy' "beside its store a copy of that is refused" \
+	kernel_refuses 'sealed by store .* not by its copy' "beside its store a copy of that is refused" \
 		snap_up s2 "$home" "$copy" P 8
 	put_letter /dev/mapper/o Q 0 4096
 	letters Q 4096 | dd of="$TEST_TMP/now" bs=4096 conv=notrunc status=none
@@ -326,7 +296,7 @@ not_its_own()
 	cut_short
 	dd if="$TEST_TMP/base" of="$base" bs=1M conv=fsync status=none
 	blockdev --flushbufs "$base" "$home"
-	refused 'has seal [0-9]+.*old copy' "while it is unsealed, an origin with an older seal is refused" \
+	kernel_refuses 'has seal [0-9]+.*old copy' "while it is unsealed, an origin with an older seal is refused" \
 		open_origin
 	ok "with an older seal: the store has not forgotten it" has_state 3
 	refuses unseal 'old copy' "with an older seal: unseal refuses it"
@@ -337,7 +307,7 @@ not_its_own()
 	cut_short
 	dd if=/dev/zero of="$base" bs=4096 count=17 conv=fsync status=none
 	blockdev --flushbufs "$base" "$home"
-	refused 'without its store .* or is another' "while it is unsealed, another device is refused" \
+	kernel_refuses 'without its store .* or is another' "while it is unsealed, another device is refused" \
 		open_origin
 	ok "with another device: the store has not forgotten it" has_state 3
 	refuses unseal 'another device' "with another device: unseal refuses it"
@@ -347,7 +317,7 @@ not_its_own()
 	cut_short
 	blockdev --flushbufs "$home"
 	blockdev --setro "$home"
-	refused 'unsealed, and .* is read-only: make it writable' "an origin that is read-only is not opened" \
+	kernel_refuses 'unsealed, and .* is read-only: make it writable' "an origin that is read-only is not opened" \
 		snap_up s "$home" "$cow" P 8
 	blockdev --setrw "$home"
 	ok "as soon as it can be written it is" snap_up s "$home" "$cow" P 8
@@ -373,16 +343,16 @@ cannot_be_read()
 	begin 8
 	seal
 	unreadable 128
-	refused 'seal from sector 128 on cannot be read.*keep-store' "a seal that cannot be read is said to be one" \
+	kernel_refuses 'seal from sector 128 on cannot be read.*keep-store' "a seal that cannot be read is said to be one" \
 		open_origin
 	refuses unseal 'cannot be read; --keep-store' "and so does unseal say"
 	# It may be a disk that is broken, and was never sealed.
 	unreadable 0
 	ok "an origin that cannot be read where it begins is used as it is" origin_up o "$home"
 	readable
-	refused 'a table shows it without' "but not beside its store" snap_up s "$home" "$cow" P 8
+	kernel_refuses 'a table shows it without' "but not beside its store" snap_up s "$home" "$cow" P 8
 	dmsetup suspend o
-	refused 'sealed by store .*: name that' "and not when it can be read and is resumed" \
+	kernel_refuses 'sealed by store .*: name that' "and not when it can be read and is resumed" \
 		dmsetup resume o
 	dmremove o
 	ok "without that it is opened" open_origin
@@ -412,7 +382,7 @@ suspended()
 	dmsetup suspend home
 	ok "so is one without its store" loads "$(origin_table "$home")"
 	dmsetup resume home
-	refused 'sealed by store .*: name that' "but it is not resumed" dmsetup resume o
+	kernel_refuses 'sealed by store .*: name that' "but it is not resumed" dmsetup resume o
 	dmremove o
 	unseal
 }
@@ -448,7 +418,7 @@ without_store()
 	ok "and what comes behind is as it was" cmp -i 69632 "$base" "$TEST_TMP/now"
 	ok "then it can be used" origin_up o "$home"
 	dmremove o
-	refused 'written without its store' "with the store it is refused from then on" open_origin
+	kernel_refuses 'written without its store' "with the store it is refused from then on" open_origin
 }
 
 base=$(mkloop 16M)
