@@ -498,7 +498,7 @@ static int snap_write(struct cow_bio *cb, struct cow_bio **part)
 		cow_map_lookup(&store->map, first, nr, snap->epoch, &ext);
 		if (snap_in_place(snap, &ext, cb->bio)) {
 			*part = cow_bio_front(cb, cow_bio_sectors_within(store, cb->bio, first,
-								     ext.nr));
+									 ext.nr));
 			if (!*part)
 				return cow_bio_hand_over(cb, part);
 			if (ext.kind != COW_PRIVATE)
