@@ -55,12 +55,13 @@ static inline void cow_bio_point_at_store(struct cow_store *store, struct bio *b
 				  cow_chunk_to_sector(store, first);
 }
 
-/*
- * The origin is written, at home or in a store. After the look at the stores: a store is noted as
- * absent before it leaves the list. Pairs with smp_wmb() in cow_absent_add(). Any context.
- */
+/* The origin is written, at home or in a store. Any context. */
 static inline void cow_bio_note_absent(struct cow_origin *o)
 {
+	/*
+	 * After the look at the stores: a store is noted as absent before it leaves the list.
+	 * Pairs with smp_wmb() in cow_absent_add().
+	 */
 	smp_rmb();
 	if (unlikely(READ_ONCE(o->nr_absent)))
 		cow_absent_note_write(o);
