@@ -33,6 +33,24 @@ need_root()
 	[[ $(id -u) -eq 0 ]] || die "must be run as root"
 }
 
+# own_mounts ARGUMENTS-OF-THE-SCRIPT...: begin the script anew in a mount namespace of its own, if it
+# is in the one it was started in. Whatever ends it, its mounts end too, and no rm goes into them.
+own_mounts()
+{
+	local here
+
+	here=$(readlink /proc/self/ns/mnt)
+	[[ ${COWSNAP_STARTED_IN:=$here} == "$here" ]] || return 0
+	export COWSNAP_STARTED_IN
+	exec unshare --mount --propagation private -- "$0" "$@"
+}
+
+# remove DIR...: without what is mounted below.
+remove()
+{
+	rm -rf --one-file-system "$@"
+}
+
 # lock NAME: one process at a time from here to the end of the calling shell.
 # The descriptor is closed in children that outlive us by passing {lock_fd}>&-.
 lock()
