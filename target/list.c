@@ -50,6 +50,10 @@ static void emit_store(struct cow_store *store, char *result, unsigned int maxle
 	       store->chunk_sectors);
 	cow_store_emit_room(store, result, maxlen, &sz);
 	cow_emit_options(&store->options, result, maxlen, &sz);
+	if (store->meta)
+		DMEMIT(" sealed %u redirected %llu unsettled %llu",
+		       store->seal_state == COWSNAP_SEAL_SEALED, READ_ONCE(store->redirected),
+		       READ_ONCE(store->nr_current));
 	DMEMIT("\n");
 	/* What does not fit is not wanted: dm asks for a larger buffer. */
 	list_for_each_entry(snap, &store->snaps, node) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What there is: list as a tree, status with every counter. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -46,6 +47,20 @@ static void print_snapshot(const struct cowsnap_item *s)
 		  cowsnap_get(s, "state"), or_dash(cowsnap_get(s, "device")));
 }
 
+/* What the store has of its origin: how much of how much it may. */
+static void print_redirected(const struct cowsnap_item *s)
+{
+	uint64_t percent = cowsnap_number(s, "redirect"), size = cowsnap_number(s, "size");
+	uint64_t used = cowsnap_number(s, "unsettled") * cowsnap_number(s, "chunk");
+	char name[40], of[16], part[16];
+
+	if (!percent && !used)
+		return;
+	snprintf(name, sizeof(name), "redirect %" PRIu64 "%%", percent);
+	print_row(4, name, size_text(size * percent / 100, of, sizeof(of)),
+		  size_text(used, part, sizeof(part)), "-", used ? "unsettled" : "settled", "-");
+}
+
 static void print_store(const struct cowsnap_item *s)
 {
 	uint64_t size = cowsnap_number(s, "size"), used = cowsnap_number(s, "used");
@@ -55,7 +70,8 @@ static void print_store(const struct cowsnap_item *s)
 	snprintf(share, sizeof(share), "%s %3.0f%%", size_text(used, part, sizeof(part)),
 		 size ? 100.0 * used / size : 0);
 	print_row(2, cowsnap_get(s, "device"), size_text(size, of, sizeof(of)), share, "-",
-		  cowsnap_get(s, "type"), "-");
+		  cowsnap_number(s, "sealed") ? "sealed" : cowsnap_get(s, "type"), "-");
+	print_redirected(s);
 	for (snap = cowsnap_inside(s); snap; snap = cowsnap_next(snap))
 		print_snapshot(snap);
 }
