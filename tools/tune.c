@@ -41,6 +41,20 @@ static int set_one(struct cowsnap *c, const struct cowsnap_item *o, const char *
 	return r;
 }
 
+/* Its origin would have to be sealed, and LVM would show it without its store. */
+static int refuse_redirect(const struct words *w, const struct cowsnap_item *o)
+{
+	int i;
+
+	if (!cowsnap_get(o, "managed"))
+		return 0;
+	for (i = 1; i < w->nr_words; i += 2)
+		if (!strcmp(w->word[i], "redirect") && strcmp(w->word[i + 1], "0"))
+			return cannot_because(w->word[0], "its snapshots are LVM's, which names no store "
+					      "for an origin: leave out redirect");
+	return 0;
+}
+
 /* All are read before the first is sent. */
 int command_set(const struct words *w)
 {
@@ -60,6 +74,8 @@ int command_set(const struct words *w)
 	o = find(w, c, &r);
 	if (o && !cowsnap_inside(o))
 		r = cannot_because(w->word[0], "it has no store to be changed");
+	if (o && !r)
+		r = refuse_redirect(w, o);
 	for (i = 1; i < w->nr_words && o && !r; i += 2)
 		if (!tuning_read("set", w->word[i], w->word[i + 1], text, sizeof(text)))
 			r = set_one(c, o, text);

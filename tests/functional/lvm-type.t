@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # lvcreate --type cowsnap, shortly: a snapshot is made, keeps the old content, is shown by
-# lvs, merged and removed; and an lvm2 that does not know the type leaves such volumes alone.
+# lvs, merged and removed, and is not redirected; and an lvm2 that does not know the type leaves such
+# volumes alone.
 
 . "$(dirname "$0")/../lvm-type/common.sh"
 
 MIB=1048576
-plan 20
+need_command
+plan 21
 
 mkvg vg 128M
 ok "an LV is made" lvcreate -qq -y -Wn -L 20M -n lv vg
@@ -21,6 +23,8 @@ put /dev/vg/lv "$TEST_TMP/now" 0 $MIB $((5 * MIB)) 65536
 ok "the snapshot keeps the old content" same /dev/vg/s "$TEST_TMP/old"
 ok "the origin has the new content" same /dev/vg/lv "$TEST_TMP/now"
 like "$(lv data_percent vg/s)" '^(8|9|1[0-3])\.' "lvs shows how full its store is"
+
+refuses "$tool" 'LVM.s, which names no store' "its origin is not redirected" set vg/lv redirect 50
 
 ok "the group is deactivated" vgchange -qq -an vg
 not_ok "the stock lvm2 does not activate the origin" stock lvchange -ay vg/lv

@@ -3,14 +3,16 @@
 #
 # In dm-snapshot's place an LVM that knows nothing of us makes, activates, extends, fills,
 # merges and removes its snapshots, of every chunk size, and their data is right. Beside
-# dm-snapshot nothing is registered; what does not fit is refused, and the log says why.
+# dm-snapshot nothing is registered; what does not fit is refused, and the log says why; so is an
+# origin that is sealed and has data in its store.
 
 . "$(dirname "$0")/../lvm/common.sh"
 
+need_command
 MIB=1048576
 SIZES=(4 8 16 32 64 128 256 512)
 
-plan 66
+plan 72
 
 targets()
 {
@@ -177,3 +179,31 @@ like "$(refused "$table P 8")" 'holds something else' "a store with a filesystem
 small=$(mkloop 4K)
 like "$(refused "0 $(sectors "$base") snapshot $base $small P 8")" 'is too small' \
 	"a store too small is refused"
+
+# ---- a sealed origin, of which the store has data
+
+home=$(mkloop 8M)
+keep=$(mkloop 4M)
+fill "$home" "$TEST_TMP/now"
+cp "$TEST_TMP/now" "$TEST_TMP/old"
+snap_up x "$home" "$keep" P 8
+dmremove x
+"$tool" seal "$home" "$keep" >/dev/null
+origin_up o "$home" store "$keep"
+dm message o 0 set redirect 50
+put /dev/mapper/o "$TEST_TMP/now" $MIB 65536
+dmremove o
+origin="0 $(sectors "$home") snapshot-origin $home"
+table="0 $(sectors "$home") snapshot $home $keep"
+kernel_refuses 'is sealed by store .*: name that .* or run cowsnap unseal' \
+	"a sealed origin is refused under dm-snapshot's name" dmcreate o "$origin"
+dmcreate x "$table P 8"
+ok "its snapshot is what it was" same /dev/mapper/x "$TEST_TMP/old"
+kernel_refuses 'is sealed by a store in use' "beside its snapshot the origin is refused too" \
+	dmcreate o "$origin"
+dmremove x
+kernel_refuses 'redirects: settle it first, snapshot 0 cannot be merged' "it is not merged" \
+	dmcreate o "${table/snapshot/snapshot-merge} P 8"
+origin_up o "$home" store "$keep"
+is "$("$tool" status o | awk '$1 == "unsettled" { print $2 }')" 16 "the store still has its data"
+ok "nothing of it is lost" same /dev/mapper/o "$TEST_TMP/now"
