@@ -57,6 +57,7 @@ struct enable {
 	char line[1200];
 	struct tab_line *old;			/* of an earlier run */
 	bool same_store;			/* as that line names */
+	char sealed_by[33];			/* the device, by the store with that uuid; "" */
 };
 
 /* ---- looking ---- */
@@ -186,7 +187,9 @@ static bool can_stay(const struct enable *k, const struct room *room)
 {
 	uint64_t sectors = sys_sectors(k->number);
 
-	if (room->state == ROOM_BEGUN)
+	if (k->sealed_by[0])
+		return room->origin_sectors <= sectors;
+	if (room->state == ROOM_BEGUN && !room->way_home)
 		return room->origin_sectors == sectors && room->chunk_sectors == k->chunk_sectors;
 	return is_ours(k, room) && room->origin_sectors <= sectors;
 }
@@ -203,6 +206,10 @@ static int look_at_store(struct enable *k)
 	status = room_look(&room, k->store);
 	if (status)
 		return status;
+	if (room_sealed_by(k->path, k->sealed_by) && strcmp(k->sealed_by, room.uuid))
+		return cannot_because(k->path, "it is sealed by the store with uuid %s, which is not %s; "
+				      "name that one, or open it with cowsnap unseal", k->sealed_by,
+				      k->store);
 	if (is_ours(k, &room) && !k->same_store)
 		return cannot_because(k->store, "line %u of %s calls it %s, which is not there; "
 				      "correct the line", k->old->number, k->tab.path,
@@ -402,6 +409,28 @@ static int count_snapshots(const struct disable *k, const struct cowsnap_item *o
 	return nr ? refuse_snapshots(k, text) : 0;
 }
 
+/* Nor with --force: what is in the store is the device's own. */
+static int refuse_sealed(const struct disable *k, const char *store, const char *way_home)
+{
+	return cannot_because(k->name, "its device is sealed, and of no use without the store %s; first "
+			      "stop it with cowsnap tab stop %s, and open it with %s", store, k->name,
+			      way_home);
+}
+
+static int look_at_seal(const struct disable *k, const struct cowsnap_item *o)
+{
+	const struct cowsnap_item *store;
+	const char *device, *way_home;
+
+	for (store = cowsnap_inside(o); store; store = cowsnap_next(store)) {
+		device = cowsnap_get(store, "device");
+		way_home = room_way_home(device);
+		if (way_home)
+			return refuse_sealed(k, device, way_home);
+	}
+	return 0;
+}
+
 /*
  * Nothing in the store must be taken for a snapshot when the device was used without it. Nobody
  * has the store open: it is looked at itself.
@@ -420,9 +449,8 @@ static int end_closed_snapshots(const struct disable *k)
 	sys_path(number, path, sizeof(path));
 	if (room_look(&room, path))
 		return force ? 0 : EXIT_CANNOT;
-	if (room.sealed_since)
-		return cannot_because(k->name, "its device is sealed, and of no use without the store "
-				      "%s; run cowsnap unseal first", path);
+	if (room.way_home)
+		return refuse_sealed(k, path, room.way_home);
 	if (!room.has_snapshots ||
 	    (k->line.store_uuid[0] && strcmp(k->line.store_uuid, room.uuid)))
 		return 0;
@@ -447,7 +475,7 @@ static void print_snapshots(const struct cowsnap_item *o)
 /* All of them or none: one that is in use is found before another is deleted. */
 static int end_snapshots(const struct disable *k, const struct cowsnap_item *o)
 {
-	if (count_snapshots(k, o) || refuse_used_snapshots(k->c, o))
+	if (look_at_seal(k, o) || count_snapshots(k, o) || refuse_used_snapshots(k->c, o))
 		return EXIT_CANNOT;
 	if (!option_given(k->w, "dry-run"))
 		return tab_delete_snapshots(k->c, k->name);

@@ -66,7 +66,7 @@ static bool is_sealed(const struct removal *m)
 	bool sealed = false;
 
 	for (store = cowsnap_inside(m->origin); store; store = cowsnap_next(store))
-		sealed |= is_persistent(store) && room_is_sealed(cowsnap_get(store, "device"));
+		sealed |= is_persistent(store) && room_way_home(cowsnap_get(store, "device"));
 	return sealed;
 }
 
@@ -159,7 +159,7 @@ static int remove_origin(struct removal *m)
 	if (strncmp(state, "merg", 4) == 0)
 		return cannot_because(m->name, "it is %s; cowsnap rollback %s@%s goes on with it",
 				      state, m->name, cowsnap_get(m->origin, "merging"));
-	if (look_at_snapshots(m) || look_at_use(m) || note_stores(m))
+	if (note_stores(m) || look_at_snapshots(m) || look_at_use(m))
 		return EXIT_CANNOT;
 	r = drop_snapshot_devices(m);
 	if (!r)
@@ -174,6 +174,7 @@ static int remove_origin(struct removal *m)
 int command_remove(const struct words *w)
 {
 	struct removal m = { .w = w, .c = session_open(w) };
+	bool sealed;
 	int r = 0;
 
 	if (!m.c)
@@ -193,8 +194,10 @@ int command_remove(const struct words *w)
 	if (cowsnap_kind(m.origin) != COWSNAP_ORIGIN)
 		return session_end(m.c, cannot_because(w->word[0], "a snapshot: cowsnap delete %s",
 						       w->word[0]));
+	sealed = is_sealed(&m);
 	r = remove_origin(&m);
 	if (!r)
-		say_done(w, "%s is a plain device again", cowsnap_get(m.origin, "below_path"));
+		say_done(w, sealed ? "%s is sealed, and of no use without its store" :
+			 "%s is a plain device again", cowsnap_get(m.origin, "below_path"));
 	return session_end(m.c, r);
 }

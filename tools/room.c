@@ -8,6 +8,7 @@
 #include "device.h"
 #include "lib/snapshot.h"
 #include "room.h"
+#include "seal.h"
 #include "store.h"
 
 /*
@@ -25,12 +26,19 @@ static bool only_begun(const struct store *s)
 	       (first->state == COWSNAP_RECORD_FREE || le16toh(first->id) == SNAPSHOT_SETUP_ID);
 }
 
-static void note_uuid(struct room *r, const struct store *s)
+static void uuid_text(const u8 uuid[16], char text[33])
 {
 	size_t i;
 
-	for (i = 0; i < sizeof(s->super.uuid); i++)
-		snprintf(r->uuid + 2 * i, 3, "%02x", s->super.uuid[i]);
+	for (i = 0; i < 16; i++)
+		snprintf(text + 2 * i, 3, "%02x", uuid[i]);
+}
+
+static const char *way_home(const struct store *s)
+{
+	if (!cowsnap_is_sealed(&s->super))
+		return NULL;
+	return may_have_current(s) ? "cowsnap settle and cowsnap unseal" : "cowsnap unseal";
 }
 
 /*
@@ -67,7 +75,8 @@ static int judge(struct room *r, struct device *dev)
 				   (store_load(&s) || s.nr_records || s.nr_records_chunks);
 		if (cowsnap_is_sealed(&s.super))
 			r->sealed_since = le32toh(s.super.seal_generation);
-		note_uuid(r, &s);
+		r->way_home = way_home(&s);
+		uuid_text(s.super.uuid, r->uuid);
 	} else if (device_content(dev, content, sizeof(content))) {
 		r->state = ROOM_OTHER;
 		snprintf(r->content, sizeof(r->content), "it holds %s", content);
@@ -101,31 +110,48 @@ int room_look(struct room *r, const char *path)
 	return status;
 }
 
-static bool has_sealed(struct device *dev)
+static const char *way_home_from(struct device *dev)
 {
 	struct store s;
-	bool has = store_open(&s, &dev->io) == STORE_OK && cowsnap_is_sealed(&s.super);
+	const char *way = store_open(&s, &dev->io) == STORE_OK ? way_home(&s) : NULL;
 
 	store_close(&s);
 	device_close(dev);
-	return has;
+	return way;
 }
 
-bool room_is_sealed(const char *path)
+const char *room_way_home(const char *path)
 {
 	struct device dev;
 
-	return !device_open_shared(&dev, path) && has_sealed(&dev);
+	return device_open_shared(&dev, path) ? NULL : way_home_from(&dev);
+}
+
+bool room_sealed_by(const char *path, char uuid[33])
+{
+	struct cowsnap_seal seal;
+	struct device dev;
+	bool found;
+
+	if (device_open_shared(&dev, path))
+		return false;
+	found = seal_find(&dev.io, &seal) > 0;
+	if (found)
+		uuid_text(seal.uuid, uuid);
+	device_close(&dev);
+	return found;
 }
 
 int room_keeps_origin(const char *path)
 {
 	struct device dev;
+	const char *way;
 
 	if (device_open_shared(&dev, path))
 		return cannot(path, dev.error);
-	return has_sealed(&dev) ? cannot(path, "it has the first sectors of a sealed origin; cowsnap unseal "
-				    "brings them back, cowsnap remove --keep leaves them here") : 0;
+	way = way_home_from(&dev);
+	return way ? cannot_because(path, "it has what its sealed origin needs; first bring that home with "
+				    "%s, or leave it here with cowsnap remove --keep", way) : 0;
 }
 
 int room_clear(const char *path, bool dry)

@@ -22,12 +22,18 @@ struct room {
 	uint32_t chunk_sectors;
 	bool has_snapshots;		/* or nobody knows */
 	uint32_t sealed_since;		/* so is its origin, since that time at the latest; 0 */
+	const char *way_home;		/* as room_way_home() */
 };
 
 /* 0, or EXIT_CANNOT after a sentence. The device must not be in use. */
 int room_look(struct room *r, const char *path);
-/* Is there a store with a sealed origin? No, if it cannot be read. The device may be in use. */
-bool room_is_sealed(const char *path);
+/*
+ * The commands that bring home what a store has of its sealed origin; NULL if there is no such store,
+ * or it cannot be read. The device may be in use.
+ */
+const char *room_way_home(const char *path);
+/* Is it an origin that is sealed, by the store with that uuid? The device may be in use. */
+bool room_sealed_by(const char *path, char uuid[33]);
 /*
  * A store whose origin is sealed has what that begins with: it is not to be overwritten. 0, or
  * EXIT_CANNOT after a sentence. The device may be in use.

@@ -169,7 +169,9 @@ int tab_set_option(const char *path, const char *name, const char *option)
 	return edit(path, name, NULL, put_option, option);
 }
 
-int tab_drop_option(const char *path, const char *name, const char *word)
+int tab_forget_loss(const char *path, const struct tab_line *l)
 {
-	return edit(path, name, NULL, put_option, word);
+	int status = l->invalid ? edit(path, l->name, NULL, put_option, "invalid") : 0;
+
+	return status || !l->died ? status : edit(path, l->name, NULL, put_option, "died");
 }

@@ -66,7 +66,8 @@ static int note_death(const struct tab *t, const struct tab_line *l, const struc
 	for (store = cowsnap_inside(o); store; store = cowsnap_next(store)) {
 		if (!knows_less(store))
 			continue;
-		snprintf(option, sizeof(option), "invalid=%" PRIu64, (uint64_t)time(NULL));
+		snprintf(option, sizeof(option), "%s=%" PRIu64,
+			 cowsnap_number(store, "sealed") ? "died" : "invalid", (uint64_t)time(NULL));
 		tab_note_told(l->name, 0);
 		return tab_set_option(t->path, l->name, option);
 	}
@@ -149,11 +150,11 @@ static int forget_loss(const struct tab *t, const struct tab_line *l, bool *init
 	uint64_t told = tab_told(l->name);
 	int status = 0;
 
-	if (!told || (l->invalid && l->invalid != told))
+	if (!told || (tab_lost(l) && tab_lost(l) != told))
 		return 0;
 	*initramfs |= l->initramfs;
-	if (l->invalid)
-		status = tab_drop_option(t->path, l->name, "invalid");
+	if (tab_lost(l))
+		status = tab_forget_loss(t->path, l);
 	if (!status)
 		tab_note_told(l->name, 0);
 	return status;

@@ -72,20 +72,20 @@ void tab_note_remove(const char *name)
 uint64_t tab_told(const char *name)
 {
 	char path[200];
-	uint64_t invalid = 0;
+	uint64_t lost = 0;
 	FILE *in;
 
 	path_of(name, "told", path, sizeof(path));
 	in = fopen(path, "re");
 	if (!in)
 		return 0;
-	if (fscanf(in, "%" SCNu64, &invalid) != 1)
-		invalid = 0;
+	if (fscanf(in, "%" SCNu64, &lost) != 1)
+		lost = 0;
 	fclose(in);
-	return invalid;
+	return lost;
 }
 
-void tab_note_told(const char *name, uint64_t invalid)
+void tab_note_told(const char *name, uint64_t lost)
 {
 	char path[200];
 	FILE *out;
@@ -93,10 +93,10 @@ void tab_note_told(const char *name, uint64_t invalid)
 	mkdir(NOTES, 0755);
 	path_of(name, "told", path, sizeof(path));
 	unlink(path);
-	out = invalid ? fopen(path, "we") : NULL;
+	out = lost ? fopen(path, "we") : NULL;
 	if (!out)
 		return;
-	fprintf(out, "%" PRIu64 "\n", invalid);
+	fprintf(out, "%" PRIu64 "\n", lost);
 	fclose(out);
 }
 

@@ -165,10 +165,13 @@ static int open_origin(const struct start *k)
 	return run(&create, words);
 }
 
-/* Then nobody could use it as it is, and writes that went past the store are noticed. */
+/*
+ * Then nobody could use it as it is, and writes that went past the store are noticed; but for those
+ * that went past one that had died.
+ */
 static bool was_sealed(const struct start *k)
 {
-	return k->room.sealed_since && k->room.sealed_since <= k->lost;
+	return !k->l->died && k->room.sealed_since && k->room.sealed_since <= k->lost;
 }
 
 static int start_line(struct start *k)
@@ -192,7 +195,7 @@ static int start_line(struct start *k)
 	if (!status)
 		status = open_origin(k);
 	if (!status)
-		tab_note_told(l->name, l->invalid);
+		tab_note_told(l->name, tab_lost(l));
 	return status;
 }
 
@@ -230,7 +233,22 @@ static bool has_content(const struct cowsnap_item *s)
 	return !strcmp(state, "live") || !strncmp(state, "merg", 4);
 }
 
-/* A snapshot that cannot be had costs nobody the boot. */
+/* One that could not begin has changed nothing: it costs nobody the boot, as no snapshot does. */
+static int try_to_roll_back(struct cowsnap *c, const struct tab_line *l, const char *snapshot)
+{
+	const struct cowsnap_item *o;
+	int status = roll_back(snapshot);
+
+	if (!status || cowsnap_scan(c))
+		return status;
+	o = active(c, l->name);
+	if (!o || strcmp(cowsnap_get(o, "state"), "active"))
+		return status;
+	fprintf(stderr, "cowsnap: %s: not rolled back, %s is as it was: remove cowsnap.rollback from "
+		"the kernel's command line\n", snapshot, l->name);
+	return 0;
+}
+
 static int obey_rollback(struct cowsnap *c, const struct tab_line *l)
 {
 	const struct cowsnap_item *s;
@@ -242,7 +260,7 @@ static int obey_rollback(struct cowsnap *c, const struct tab_line *l)
 		return 0;
 	s = cowsnap_find(c, snapshot);
 	if (s && has_content(s))
-		return roll_back(snapshot);
+		return try_to_roll_back(c, l, snapshot);
 	fprintf(stderr, "cowsnap: %s: %s: remove cowsnap.rollback from the kernel's command line\n",
 		snapshot, s ? "nothing of it is left to go back to" :
 		"there is no such snapshot (any more)");
@@ -360,8 +378,8 @@ static int mark_store(struct start *k, struct tab_note *n, unsigned int *nr)
 	if (room.sealed_since)
 		return cannot_because(k->l->name, "store %s has the first sectors of its device, which "
 				      "is sealed, so that it is of no use without the store; name the "
-				      "device by PARTUUID= or its path in /dev/disk/by-id, or run "
-				      "cowsnap unseal", k->store_path);
+				      "device by PARTUUID= or its path in /dev/disk/by-id, or run %s",
+				      k->store_path, room.way_home);
 	/* One that has never been used has nothing to be told. */
 	n->marked = room.state == ROOM_BEGUN;
 	if (n->marked)
@@ -369,6 +387,18 @@ static int mark_store(struct start *k, struct tab_note *n, unsigned int *nr)
 	status = blank_give_up(k->store_path, UINT64_MAX, nr);
 	n->marked = !status;
 	return status == BLANK_MERGING ? EXIT_CANNOT : 0;
+}
+
+/* Its store need not be there to say so. Nothing is noted: udev would give it its links back. */
+static int refuse_sealed(const struct start *k, const char *why)
+{
+	char path[300], uuid[33];
+
+	if (!k->device[0] || !room_sealed_by(sys_path(k->device, path, sizeof(path)), uuid))
+		return 0;
+	return cannot_because(k->l->name, "not used, and nothing is changed, since %s is sealed and of "
+			      "no use without its store, which has uuid %s; because: %s", path, uuid,
+			      why);
 }
 
 static int give_up(struct start *k, const char *why)
@@ -382,9 +412,9 @@ static int give_up(struct start *k, const char *why)
 	if (!strncmp(why, k->l->name, name) && !strncmp(why + name, ": ", 2))
 		why += name + 2;
 	snprintf(n.why, sizeof(n.why), "%s", why);
-	if (mark_store(k, &n, &nr) || tab_note_write(k->l->name, &n))
+	if (refuse_sealed(k, why) || mark_store(k, &n, &nr) || tab_note_write(k->l->name, &n))
 		return EXIT_CANNOT;
-	tab_note_told(k->l->name, n.marked ? k->l->invalid : 0);
+	tab_note_told(k->l->name, n.marked ? tab_lost(k->l) : 0);
 	tab_tell_udev_of(k->c, k->l->device);
 	if (n.marked)
 		snprintf(text, sizeof(text), "%s: used without its snapshots, of which %u became "
@@ -472,7 +502,7 @@ static int tell_late(const struct start *k)
 		return EXIT_CANNOT;
 	fprintf(stderr, "cowsnap: %s: its snapshots are deleted, since it was used without them; "
 		"its initramfs did not know\n", k->l->name);
-	tab_note_told(k->l->name, k->l->invalid);
+	tab_note_told(k->l->name, tab_lost(k->l));
 	return 0;
 }
 
@@ -481,10 +511,10 @@ static int forget_loss(const struct start *k)
 {
 	const char *path = k->s->tab->path;
 
-	if (!k->l->invalid || k->l->initramfs || tab_told(k->l->name) != k->l->invalid ||
+	if (!tab_lost(k->l) || k->l->initramfs || tab_told(k->l->name) != tab_lost(k->l) ||
 	    access(path, W_OK))
 		return 0;
-	return tab_drop_option(path, k->l->name, "invalid");
+	return tab_forget_loss(path, k->l);
 }
 
 static int start_locked(struct start *k)
@@ -494,8 +524,8 @@ static int start_locked(struct start *k)
 	struct tab_note n;
 	int status = 0;
 
-	if (tab_told(l->name) != l->invalid)
-		k->lost = l->invalid;
+	if (tab_told(l->name) != tab_lost(l))
+		k->lost = tab_lost(l);
 	if (cowsnap_open(&k->c) || cowsnap_scan(k->c)) {
 		cowsnap_close(k->c);
 		k->c = NULL;

@@ -188,11 +188,27 @@ static void read_discard(struct tab *t, struct tab_line *l, char *value)
 		mistake(t, l->number, "discard=\"%s\" is none of skip, preserve, none", value);
 }
 
+static void read_time(struct tab *t, const struct tab_line *l, const char *word, const char *value,
+		      uint64_t *time)
+{
+	if (!is_number(value, UINT64_MAX / 2, time) || !*time)
+		mistake(t, l->number, "%s=\"%s\" is no time in seconds since 1970, as date +%%s "
+			"prints it", word, value);
+}
+
 static void read_invalid(struct tab *t, struct tab_line *l, char *value)
 {
-	if (!is_number(value, UINT64_MAX / 2, &l->invalid) || !l->invalid)
-		mistake(t, l->number, "invalid=\"%s\" is no time in seconds since 1970, as date +%%s "
-			"prints it", value);
+	read_time(t, l, "invalid", value, &l->invalid);
+}
+
+static void read_died(struct tab *t, struct tab_line *l, char *value)
+{
+	read_time(t, l, "died", value, &l->died);
+}
+
+uint64_t tab_lost(const struct tab_line *l)
+{
+	return l->invalid > l->died ? l->invalid : l->died;
 }
 
 static const struct tab_option {
@@ -208,6 +224,7 @@ static const struct tab_option {
 	{ "store-uuid", 0, read_uuid },
 	{ "discard", 0, read_discard },
 	{ "invalid", 0, read_invalid },
+	{ "died", 0, read_died },
 };
 
 #define NR_OPTIONS	(sizeof(options) / sizeof(*options))

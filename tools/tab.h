@@ -37,6 +37,7 @@ struct tab_line {
 	char store_uuid[33];		/* "": any */
 	char discard[16];		/* "": the kernel's choice */
 	uint64_t invalid;		/* its snapshots missed what was written then; 0 */
+	uint64_t died;			/* the same, though it is sealed: the store died in use */
 	uint16_t snapshot[TAB_SNAPSHOTS];	/* those that get a device */
 	unsigned int nr_snapshots;
 };
@@ -55,6 +56,8 @@ void tab_free(struct tab *t);
 struct tab_line *tab_find(const struct tab *t, const char *name);
 /* As if @line stood in the file, instead of the one of that name: EXIT_CANNOT as tab_read(). */
 int tab_try(struct tab *t, const char *name, const char *line);
+/* When the snapshots of the line missed something at the latest; 0. */
+uint64_t tab_lost(const struct tab_line *l);
 /* Can @spec name a device? NULL, or why not. */
 const char *tab_bad_spec(const char *spec);
 
@@ -65,7 +68,8 @@ int tab_put(const char *path, const char *name, const char *line);
 int tab_remove(const char *path, const char *name);
 /* The option WORD=VALUE of a line, in the place of one with that word. */
 int tab_set_option(const char *path, const char *name, const char *option);
-int tab_drop_option(const char *path, const char *name, const char *word);
+/* The words of tab_lost(). */
+int tab_forget_loss(const char *path, const struct tab_line *l);
 
 /* ---- tab-device.c ---- */
 
@@ -111,9 +115,9 @@ struct tab_note {
 bool tab_note_read(const char *name, struct tab_note *n);
 int tab_note_write(const char *name, const struct tab_note *n);
 void tab_note_remove(const char *name);
-/* The invalid= of a line that its store has been told in this boot; 0. */
+/* The tab_lost() of a line that its store has been told in this boot; 0. */
 uint64_t tab_told(const char *name);
-void tab_note_told(const char *name, uint64_t invalid);
+void tab_note_told(const char *name, uint64_t lost);
 /* One process at a time starts or stops an origin, until it closes this. */
 int tab_lock(const char *name);
 

@@ -5,45 +5,17 @@
 # sentence, or given up, and then no outdated snapshot is left to be believed.
 
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/tab.sh"
 
 need mkfs.ext4 blkid
 need_command
 
-tab=$TEST_TMP/tab
 uuid=11111111-2222-3333-4444-555555555555
 base=$(mkloop 32M)
 store=$(mkloop 16M)
 dir=$TEST_TMP/dir
 mkdir "$dir"
 mkfs.ext4 -qF -U "$uuid" "$base"
-
-cowsnap()
-{
-	diag "cowsnap $*"
-	"$tool" "$@"
-}
-
-tab()
-{
-	cowsnap tab --file="$tab" "$@"
-}
-
-# refused REGEX DESC ARGS...: tab ARGS ends with 2 and one sentence that has REGEX in it.
-refused()
-{
-	refuses tab "$@"
-}
-
-state()
-{
-	"$tool" list | awk -v name="$1" '$1 == name { print $(NF - 1) }'
-}
-
-# What the store says of the first snapshot, while nobody has it.
-stored_state()
-{
-	"$tool" dump "$store" | awk '$1 == "snapshot" { print $5; exit }'
-}
 
 # value_of NAME...: of the third device's store.
 value_of()
@@ -54,34 +26,9 @@ value_of()
 		END { for (i = 1; i <= n; i++) printf "%s%s", value[name[i]], i < n ? " " : "\n" }'
 }
 
-active()
-{
-	[[ $(dmsetup table data 2>/dev/null) == *cowsnap-* ]]
-}
-
-inactive()
-{
-	! active
-}
-
 line()
 {
 	printf 'data\tUUID=%s\t%s\t%s\n' "$uuid" "${2:-$store}" "$1" >"$tab"
-}
-
-# A new boot knows nothing of the last one's losses.
-new_boot()
-{
-	rm -f /run/cowsnap/data.dropped
-}
-
-# words WORD...: the kernel's command line.
-words()
-{
-	umount -q /proc/cmdline 2>/dev/null
-	(($#)) || return 0
-	printf '%s\n' "$*" >"$TEST_TMP/words"
-	mount --bind "$TEST_TMP/words" /proc/cmdline
 }
 
 _forget()

@@ -101,6 +101,7 @@ wrong '"0" is no time for x-systemd.device-timeout' "$good x-systemd.device-time
 wrong '"12" is no uuid of a store; cowsnap dump prints it' "$good store-uuid=12"
 wrong 'discard="all" is none of skip, preserve, none' "$good discard=all"
 wrong 'invalid="soon" is no time in seconds since 1970' "$good invalid=soon"
+wrong 'died="soon" is no time in seconds since 1970' "$good died=soon"
 wrong 'noauto and initramfs contradict each other' "$good noauto,initramfs"
 wrong 'it ends as lines of Windows do; remove the carriage return' "$good\r"
 wrong 'there is a control character; write the line anew' "$good\001"

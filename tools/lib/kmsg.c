@@ -32,8 +32,8 @@ const char *kmsg_words(char *record)
 	end = strchr(words, '\n');
 	if (end)
 		*end = '\0';
-	/* "ioctl: error adding target to table" follows the line that says why. */
-	if (!strncmp(words, "ioctl: ", 7))
+	/* "ioctl: error adding target to table", and the like, follow the line that says why. */
+	if (!strncmp(words, "ioctl: ", 7) || strstr(words, ": preresume failed, error = "))
 		return NULL;
 	if (!strncmp(words, "table: ", 7))
 		words += 7;
