@@ -149,7 +149,7 @@ static int say_room(const struct create *k)
 
 static int look_at_room(struct create *k)
 {
-	char use[300];
+	char use[300], uuid[33];
 	int status;
 
 	if (!strcmp(k->store_number, k->place.number))
@@ -157,7 +157,13 @@ static int look_at_room(struct create *k)
 	if (use_of(k->store, k->store_number, use, sizeof(use)))
 		return cannot_because(k->store, "%s; a store needs a device of its own", use);
 	status = room_look(&k->room, k->store);
-	return status ? status : say_room(k);
+	if (!status)
+		status = say_room(k);
+	if (status || option_given(k->w, "existing") || k->room.way_home ||
+	    !room_sealed_by(k->place.path, uuid))
+		return status;
+	return cannot_because(k->place.path, "it is sealed by the store with uuid %s; open that with "
+			      "--existing, or bring home what it has with cowsnap unseal", uuid);
 }
 
 /* ---- doing ---- */

@@ -201,8 +201,8 @@ ok "disable is refused where it is not active" fails "$way" cowsnap disable --fi
 ok "so is disable -f" fails "$way" cowsnap disable -f --file="$tab" data
 ok "create is refused" fails 'a store with snapshots' cowsnap create "$base" "$store"
 ok "create -f is refused" fails "$way" cowsnap create -f "$base" "$store"
-ok "create with another store is refused" fails 'is sealed by store' cowsnap create "$base" "$other"
-ok "create -t with another store is refused" fails 'is sealed by store' cowsnap create -t "$base" "$other"
+ok "create with another store is refused" fails 'is sealed by the store with uuid' cowsnap create "$base" "$other"
+ok "create -t with another store is refused" fails 'is sealed by the store with uuid' cowsnap create -t "$base" "$other"
 ok "enable with another store is refused" fails 'sealed by the store with uuid' cowsnap enable --file="$TEST_TMP/tab2" -f \
 	--name x --store="$other" "$base"
 ok "enable for another device is refused" fails "$way" cowsnap enable --file="$TEST_TMP/tab2" -f \
