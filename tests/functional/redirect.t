@@ -225,6 +225,33 @@ broken()
 	all_down
 }
 
+# durable_first: in the trace data is durable when the first slot, no superblock, is written.
+durable_first()
+{
+	awk '$2 ~ /M/ && $3 >= 2 { table = 1; exit }
+		$2 ~ /^W[A-Z]*F/ || ($2 ~ /^F/ && written) { durable = 1 }
+		$2 ~ /^W/ { written = 1 }
+		END { exit !(table && durable) }' "$TEST_TMP/trace" && return
+	cat "$TEST_TMP/trace"
+	return 1
+}
+
+durable()
+{
+	if ! tracefs >/dev/null; then
+		skip "by the tables data is durable before its slot is written" "no traces of block I/O here"
+		return
+	fi
+	begin 8 off
+	dm message o 0 set redirect 60
+	trace_start "$cow" bio_queue
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	trace_stop >"$TEST_TMP/trace"
+	is "$(unsettled)" 1 "by the tables, traced: a write is redirected"
+	ok "by the tables data is durable before its slot is written" durable_first
+	all_down
+}
+
 # Snapshots come and go while several tasks write whole chunks and parts of them.
 together()
 {
@@ -258,6 +285,7 @@ store=$(mkloop 16M)
 store2=$(mkloop 4M)
 dmcreate cow "$(linear_table "$store")"
 
+durable
 works 8 on
 works 32 on
 works 8 off
