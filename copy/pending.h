@@ -67,6 +67,7 @@ struct cow_pending {
 	u64 ticket;			/* it is durable when this ticket is */
 	enum cow_commit_place commit;
 	struct cow_log_write *record;	/* of the log, that commits it instead; or NULL */
+	bool may_count;			/* a record or tables have its slots: perhaps the disk */
 	bool again;			/* no memory to join: to be copied once more */
 	blk_status_t status;
 	struct cow_bio *carrier;	/* modes COW_BY_BIO and COW_BY_DATA: the write itself */

@@ -260,12 +260,13 @@ void cow_pending_release(struct cow_pending *p)
 /* ----------------------------------------------------------------- in between */
 
 /*
- * A write of the origin could not be redirected. If its record or its slot may be on the disk, it
- * may count when the store is opened again: until then nothing that is written home would last.
+ * A write of the origin could not be redirected, and its record or its slot may be on the disk. So
+ * it may count when the store is opened again: what was written home there would not last. The
+ * store is fenced.
  */
 static void current_failed(struct cow_store *store)
 {
-	if (!cow_store_is_fenced(store) || READ_ONCE(store->current_failed))
+	if (READ_ONCE(store->current_failed))
 		return;
 	WRITE_ONCE(store->current_failed, true);
 	DMERR("store %pg: what was written to %pg did not get there: now all writes of it fail",
@@ -279,7 +280,8 @@ static void pending_failed(struct cow_pending *p)
 	if (cow_kind_is_private(p->kind))
 		return;
 	if (p->kind == COW_CURRENT) {
-		current_failed(p->store);
+		if (p->may_count)
+			current_failed(p->store);
 		return;
 	}
 	/* Nothing is lost either while home is not written: the next write decides. */

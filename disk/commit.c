@@ -393,8 +393,10 @@ bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
 		p->status = errno_to_blk_status(r);
 		return false;
 	}
-	if (!r)
+	if (!r) {
 		p->commit = job ? COW_JOINED : COW_DATA_DONE;
+		p->may_count = true;
+	}
 	list_add_tail(&p->member, r ? &meta->retry : &meta->members);
 	/* Only the worker, which this is, takes it off the list: it may look without the lock. */
 	if (list_empty_careful(&meta->work_node))

@@ -334,6 +334,8 @@ static void record_take(struct cow_log_write *w, struct cow_pending *p, struct c
 		.pending = p, .job = job, .offset_sectors = p->offset_sectors, .nr = nr,
 	};
 	p->record = w;
+	/* The record is sent whatever happens: at the end of this round. */
+	p->may_count = true;
 	cow_job_hold(job);
 }
 

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/common.sh"
 
 need_command
-need_target flakey
+need_target flakey delay
 need fio
 exact_copies
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev|lost async page write'
@@ -252,6 +252,46 @@ durable()
 	all_down
 }
 
+# Slots of the first segment cannot be written. Superblocks can, with their flushes; data waits.
+slots_fail_table()
+{
+	echo "0 2 linear $store 0"
+	echo "2 6 flakey $store 2 0 1000 1 error_writes"
+	echo "8 $(($(sectors "$store") - 8)) delay $store 8 0 $store 8 120000 $store 8 0"
+}
+
+# A commit of something else fails while the data of a redirected write is under way. No slot of
+# this gets to the disk, so nothing is in doubt: it is the only one that fails.
+fenced()
+{
+	local writer
+
+	begin 8 off
+	dmremove s
+	snap_up s "$base" "$cow" P 8 discard_zeroes_cow
+	dm message o 0 set redirect 60
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	dm message o 0 create 2
+	swap_table cow "$(slots_fail_table)"
+	put_letter /dev/mapper/o Z $((4 * U)) 4096 &
+	writer=$!
+	ok "fenced: data of a redirected write is under way" wait_for 60 writes_are_delayed cow 1
+	not_ok "fenced: a commit of another fails" blkdiscard -o $((3 * U)) -l 4096 /dev/mapper/s
+	swap_table cow "$(linear_table "$store")"
+	not_ok "fenced: the write ends with an error" wait "$writer"
+	ok "fenced: what a snapshot sees in the store is written all the same" \
+		put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	ok "fenced: that costs the snapshots" wait_for 60 is_invalid s
+	ok "fenced: where the write failed the next one succeeds" \
+		put /dev/mapper/o "$TEST_TMP/now" $((4 * U)) 4096
+	ok "fenced: and all others" put /dev/mapper/o "$TEST_TMP/now" $((5 * U)) 8192
+	ok "fenced: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
+	remove_and_reload s o
+	ok "fenced: it is opened again" origin_up o "$base" store "$cow"
+	ok "fenced, opened again: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
+	all_down
+}
+
 # Snapshots come and go while several tasks write whole chunks and parts of them.
 together()
 {
@@ -286,6 +326,7 @@ store2=$(mkloop 4M)
 dmcreate cow "$(linear_table "$store")"
 
 durable
+fenced
 works 8 on
 works 32 on
 works 8 off
