@@ -140,7 +140,9 @@ struct cow_engine {
 
 	spinlock_t queue_lock;		/* guards what follows; taken with irqs off */
 	struct list_head waiting;	/* bios wait for these */
+	struct list_head writing;	/* and for these, which have data of their own */
 	struct list_head later;		/* speculative */
+	u64 nr_submitted;		/* jobs so far */
 	struct list_head read;
 	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head written;
@@ -906,8 +908,10 @@ static void note_busy(struct cow_engine *e)
 	e->noted = now;
 }
 
-static void job_started(struct cow_engine *e)
+static void job_started(struct cow_engine *e, const struct cow_job *job)
 {
+	if (job->own_data)
+		return;
 	if (!e->nr_active) {
 		e->slice_share = copy_percent(e);
 		/* Without a limit no time is measured. */
@@ -923,15 +927,19 @@ static void job_started(struct cow_engine *e)
 }
 
 /*
+ * Jobs with data of their own are no copies, so neither of these counts them.
+ *
  * At most copy_percent() of any stretch of time is spent copying: after each slice of copying
  * the engine rests in proportion. At the end of a slice, when only some of its jobs are left,
  * time counts in proportion to them: nr_active of nr_most. A device may have been away meanwhile,
  * for minutes: writes wait for copies, so no rest is longer than REST_MAX_NS.
  */
-static void job_stopped(struct cow_engine *e)
+static void job_stopped(struct cow_engine *e, const struct cow_job *job)
 {
 	u64 busy_ns, rest_ns;
 
+	if (job->own_data)
+		return;
 	if (e->slice_share < 100)
 		note_busy(e);
 	/* A share that has changed meanwhile counts from the next slice on. */
@@ -996,7 +1004,7 @@ static void job_finish(struct cow_engine *e, struct cow_job *job)
 		if (job->begun)
 			note_time(&e->write_ns, job);
 	}
-	job_stopped(e);
+	job_stopped(e, job);
 	job->ops->done(job);
 }
 
@@ -1054,7 +1062,7 @@ static void write_read(struct cow_engine *e)
 	spin_unlock_irq(&e->queue_lock);
 	while ((job = pop_read(e, all))) {
 		if (job->keep_pages || job->here)
-			job_started(e);
+			job_started(e, job);
 		if (!job->keep_pages)
 			note_read(e, job);
 		job->here = false;
@@ -1086,24 +1094,47 @@ static void finish_at_once(struct cow_engine *e)
 
 static struct list_head *queue_of(struct cow_engine *e, const struct cow_job *job)
 {
+	if (job->own_data)
+		return &e->writing;
 	return job->speculative ? &e->later : &e->waiting;
 }
 
-/* The next to be read: while the engine rests, only what is urgent. */
+/*
+ * By age, so that the one that is next gets its pages, but for what is urgent. While the engine
+ * rests, copies wait (!@may).
+ */
+static struct cow_job *next_waiting(struct cow_engine *e, bool may)
+{
+	struct cow_job *copy = list_first_entry_or_null(&e->waiting, struct cow_job, node);
+	struct cow_job *write = list_first_entry_or_null(&e->writing, struct cow_job, node);
+
+	lockdep_assert_held(&e->queue_lock);
+	if (copy && copy->urgent)
+		return copy;
+	if (write && (!may || !copy || write->number < copy->number))
+		return write;
+	if (!may)
+		return NULL;
+	return copy ?: list_first_entry_or_null(&e->later, struct cow_job, node);
+}
+
+static bool nothing_waits(const struct cow_engine *e)
+{
+	return list_empty_careful(&e->waiting) && list_empty_careful(&e->writing) &&
+	       list_empty_careful(&e->later);
+}
+
+/* The next to be read. */
 static struct cow_job *pop_waiting(struct cow_engine *e)
 {
 	struct cow_job *job;
 	bool may;
 
-	if (list_empty_careful(&e->waiting) && list_empty_careful(&e->later))
+	if (nothing_waits(e))
 		return NULL;
 	may = may_start(e);
 	spin_lock_irq(&e->queue_lock);
-	job = list_first_entry_or_null(&e->waiting, struct cow_job, node);
-	if (!job)
-		job = list_first_entry_or_null(&e->later, struct cow_job, node);
-	if (job && !may && !job->urgent)
-		job = NULL;
+	job = next_waiting(e, may);
 	if (job) {
 		list_del(&job->node);
 		job->queued = false;
@@ -1150,7 +1181,7 @@ static void read_waiting(struct cow_engine *e)
 			put_back(e, job);
 			break;
 		}
-		job_started(e);
+		job_started(e, job);
 		job->begun = e->rotational ? ktime_get() : 0;
 		atomic_set(&job->ios, 1);
 		if (job->bdev)
@@ -1219,6 +1250,7 @@ void cow_engine_submit(struct cow_engine *e, struct cow_job *job)
 
 	job_init(e, job);
 	spin_lock_irqsave(&e->queue_lock, flags);
+	job->number = e->nr_submitted++;
 	if (job->urgent)
 		list_add(&job->node, &e->waiting);
 	else
@@ -1249,7 +1281,8 @@ static bool is_next(const struct cow_engine *e, const struct cow_job *job)
 {
 	lockdep_assert_held(&e->queue_lock);
 	/* On a disk that rotates, and with a throttle, the worker decides when. */
-	return list_empty(&e->waiting) && e->given.nr && !job->speculative && !e->rotational &&
+	return list_empty(&e->waiting) && list_empty(&e->writing) && e->given.nr &&
+	       !job->speculative && !e->rotational &&
 	       copy_percent(e) >= 100 && !READ_ONCE(e->always_waits);
 }
 
@@ -1264,6 +1297,7 @@ bool cow_engine_submit_here(struct cow_engine *e, struct cow_job *job)
 	}
 	job_init(e, job);
 	spin_lock_irqsave(&e->queue_lock, flags);
+	job->number = e->nr_submitted++;
 	here = is_next(e, job);
 	if (here) {
 		job->here = true;
@@ -1478,6 +1512,7 @@ static void engine_init(struct cow_engine *e)
 	kthread_init_delayed_work(&e->gathered, engine_gathered);
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
+	INIT_LIST_HEAD(&e->writing);
 	INIT_LIST_HEAD(&e->later);
 	INIT_LIST_HEAD(&e->read);
 	INIT_LIST_HEAD(&e->patient);

@@ -49,7 +49,8 @@ struct cow_job {
 	const struct cow_job_ops *ops;
 	struct cow_engine *engine;
 	struct block_device *bdev;	/* source; NULL reads as zeroes */
-	bool own_data;			/* or as pages that ->ready fills in */
+	bool own_data;			/* or as pages that ->ready fills in: it is no copy */
+	u64 number;			/* in the order in which jobs are submitted; queue_lock */
 	sector_t sector;
 	unsigned int nr_sectors;
 	unsigned int pad_sectors;	/* zeroes after what is read */

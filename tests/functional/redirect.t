@@ -292,6 +292,28 @@ fenced()
 	all_down
 }
 
+# A redirected write is no copy: it does not rest when copies do, and a snapshot that is made does
+# not wait for the end of a rest, which is longer than hold_timeout.
+throttled()
+{
+	local writer
+
+	begin 8 off
+	dm message o 0 set redirect 60
+	dm message o 0 set throttle 1
+	swap_table cow "$(delay_table "$store" 0 200)"
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U + 512)) 512
+	ok "throttled: copies rest" [ "$(key_of s pauses)" -gt 0 ]
+	put_letter /dev/mapper/o Z $((4 * U)) 4096 &
+	writer=$!
+	wait_for 60 io_is_in_flight o write
+	ok "throttled: a snapshot is made beside a redirected write" dm message o 0 create 2
+	ok "throttled: the write is redirected" wait "$writer"
+	is "$(unsettled)" 1 "throttled: to the store"
+	swap_table cow "$(linear_table "$store")"
+	all_down
+}
+
 # Snapshots come and go while several tasks write whole chunks and parts of them.
 together()
 {
@@ -327,6 +349,7 @@ dmcreate cow "$(linear_table "$store")"
 
 durable
 fenced
+throttled
 works 8 on
 works 32 on
 works 8 off
