@@ -118,11 +118,14 @@ struct cow_loader {
 static int take_in(struct cow_loader *l, const struct cow_extent *ext)
 {
 	struct cow_run run;
+	int r;
 
-	if (ext->kind == COW_CURRENT)
-		l->store->nr_current += ext->nr;
 	cow_run_pack(&run, ext);
-	return cow_intake_add(&l->intake, &run);
+	r = cow_intake_add(&l->intake, &run);
+	/* What there was no memory for comes again. */
+	if (!r && ext->kind == COW_CURRENT)
+		l->store->nr_current += ext->nr;
+	return r;
 }
 
 /* ---------------------------------------------------------------- slots in doubt */

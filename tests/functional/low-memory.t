@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # What there was no memory for is done later: room that could not be given back comes back, and
-# a store that could not be opened is opened with the next resume of the same tables. A store that
-# could not be looked at is not written to.
+# a store that could not be opened is opened with the next resume of the same tables, with what was
+# redirected to it counted once. A store that could not be looked at is not written to.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
@@ -12,7 +12,10 @@ need_faults
 # The module's own line about the store that it could not look at.
 expect_log 'cowsnap: Out of memory reading the store: try again'
 exact_copies
-plan 16
+need_command
+need fio
+need_target delay
+plan 21
 
 CHUNKS=256
 PLACES=600	# chunks that are written, none beside the other: more than a leaf of the map has
@@ -128,6 +131,55 @@ early()
 	dmremove real
 }
 
+# redirected WRITES: each a chunk of its own, in records of which none was known to be durable when
+# the power went.
+redirected()
+{
+	local nr=$1 base store writer
+
+	base=$(mkloop 8M)
+	store=$(mkloop 128M)
+	fill "$base" "$TEST_TMP/old"
+	dmcreate cow "$(linear_table "$store")"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/cow P 8 log on
+	dmremove s
+	dmremove o
+	"$tool" seal "$base" /dev/mapper/cow >/dev/null
+	blockdev --flushbufs "$base"
+	origin_up o "$base" store /dev/mapper/cow
+	snap_up s "$base" /dev/mapper/cow P 8
+	dm message o 0 set redirect 60
+	sleep 1		# the log gets its zones
+	swap_table cow "$(delay_table "$store" 0 120000)"
+	fio --name=w --filename=/dev/mapper/o --allow_file_create=0 --ioengine=libaio --direct=1 \
+		--iodepth="$nr" --bs=4k --rw=write:4k --offset=1m --io_size=$((nr * 4096)) \
+		>"$TEST_TMP/fio.log" 2>&1 &
+	writer=$!
+	wait_for 60 writes_are_delayed cow 1
+	sleep 3		# by then all have been sent
+	# No superblock says later that they are durable.
+	swap_table cow "$(partly_table "$store" 0 2 flakey "$store" 0 0 1000 1 error_writes)"
+	wait "$writer"
+	cp "$(loop_file "$store")" "$TEST_TMP/store"
+	dmremove s
+	dmremove o
+	dmremove cow
+	dd if="$TEST_TMP/store" of="$store" bs=1M conv=fsync status=none
+	blockdev --flushbufs "$store"
+	dmcreate o "" --notable
+	dmload o "$(origin_table "$base" store "$store")"
+	fail_under cow_load_settle -1
+	not_ok "redirected: without memory the store is not opened" dm resume o
+	ok "redirected: allocations have failed: $(fail_no_more)" has_failed
+	ok "redirected: with memory it is" dm resume o
+	snap_up s "$base" "$store" P 8
+	is "$(key_of s unsettled)" "$nr" "redirected: what is in the store is counted once"
+	ok "redirected: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	dmremove s
+	dmremove o
+}
+
 # A table says of a persistent store that it is a transient one.
 transient()
 {
@@ -155,4 +207,5 @@ store=$(mkloop 24M)
 reclaim -1 0 "no memory"
 reclaim 4 4 "some leaves"
 early
+redirected 700
 transient
