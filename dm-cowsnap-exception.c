@@ -979,6 +979,7 @@ struct cow_build {
 	u64 first;				/* chunk of the leaf that is being built */
 	struct cow_entry *entry;		/* its entries; there is room for @max_open more */
 	u32 nr;
+	u64 twice;				/* see struct cow_map */
 	struct cow_leaf *built;			/* leaves, the last one first */
 	u64 nr_chunks;				/* in all of these */
 };
@@ -1150,6 +1151,19 @@ static u64 group_end(const struct cow_build *b, u64 last)
 	return end;
 }
 
+/* The next open version is the same: damage can leave one twice. Then the later place counts. */
+static bool open_again(struct cow_build *b, u32 i)
+{
+	const struct cow_extent *ext = &b->open[i], *next = ext + 1;
+
+	if (i + 1 == b->nr_open || !same_version(ext, next))
+		return false;
+	/* What could not be added before for lack of memory may be here already. */
+	if (ext->kind == COW_CURRENT && ext->place != next->place)
+		b->twice = ext->chunk;
+	return true;
+}
+
 /* The open versions, up to where they are the same. All of them stand in one leaf. */
 static int build_group(struct cow_build *b, u64 last)
 {
@@ -1163,8 +1177,7 @@ static int build_group(struct cow_build *b, u64 last)
 	if (r)
 		return r;
 	for (i = 0; i < b->nr_open; i++) {
-		/* Damage can leave the same version twice: the later place counts. */
-		if (i + 1 < b->nr_open && same_version(&b->open[i], &b->open[i + 1]))
+		if (open_again(b, i))
 			continue;
 		part = b->open[i];
 		part.nr = end - b->at;
@@ -1300,7 +1313,7 @@ static int build_over(struct cow_map *map, struct cow_build *b, u64 chunk)
 
 int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t nr)
 {
-	struct cow_build b = { .run = run, .end = run + nr };
+	struct cow_build b = { .run = run, .end = run + nr, .twice = map->twice };
 	int r = build_reserve(&b, BUILD_VERSIONS);
 
 	mutex_lock(&map->writer_lock);
@@ -1309,6 +1322,7 @@ int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t n
 	while (!r && (b.nr_open || b.run < b.end))
 		r = build_over(map, &b, b.nr_open ? b.at : run_chunk(b.run));
 	mt_set_in_rcu(&map->leaves);
+	map->twice = b.twice;
 	mutex_unlock(&map->writer_lock);
 	kvfree(b.open);
 	kvfree(b.entry);
@@ -1614,6 +1628,7 @@ void cow_map_init(struct cow_map *map)
 	map->nr_entries = 0;
 	map->nr_chunks = 0;
 	map->nr_bytes = 0;
+	map->twice = COW_NO_CHUNK;
 	map->no_readers = false;
 }
 

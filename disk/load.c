@@ -692,11 +692,21 @@ static void drop_suspects(struct cow_loader *l)
 	spin_unlock(&store->origin->state_lock);
 }
 
+/* Nobody knows which of the two the origin has. */
+static int refuse_twice(struct cow_store *store)
+{
+	if (store->map.twice == COW_NO_CHUNK)
+		return 0;
+	DMERR("store %pg has chunk %llu of its origin twice (redirect): run cowsnap check",
+	      store->bdev, store->map.twice);
+	return -EUCLEAN;
+}
+
 /* Called again if there was no memory: what has been done is done once. */
 static int settle(struct cow_loader *l)
 {
 	struct cow_store *store = l->store;
-	int r = l->judged ? 0 : judge_suspects(l);
+	int r = l->judged ? 0 : judge_suspects(l) ?: refuse_twice(store);
 
 	if (r)
 		return r;

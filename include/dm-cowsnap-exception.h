@@ -56,12 +56,15 @@ static inline u64 cow_origin_chunks_max(char persistence)
 	return persistence == 'P' ? COW_WIDE_MAX : COW_CHUNKS_MAX;
 }
 
+#define COW_NO_CHUNK	U64_MAX
+
 struct cow_map {
 	struct maple_tree leaves;	/* first chunk .. last chunk -> struct cow_leaf */
 	struct mutex writer_lock;		/* one at a time changes the map */
 	u64 nr_entries;			/* packed entries */
 	u64 nr_chunks;			/* exceptions: chunks times versions */
 	u64 nr_bytes;			/* memory of the leaves */
+	u64 twice;			/* a chunk with two CURRENT of one epoch, or COW_NO_CHUNK */
 	bool no_readers;		/* no readers yet: leaves are freed at once */
 };
 
@@ -184,7 +187,8 @@ int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over);
 
 /*
  * Add @nr runs, by ascending chunk, while nobody reads the map. Where two have the same version
- * of a chunk (see above), or one and the map, the one at the higher place counts.
+ * of a chunk (see above), or one and the map, the one at the higher place counts; if that is a
+ * CURRENT at two places, map->twice is the chunk.
  * Context: may sleep. 0, or -ENOMEM: some may be added already, and all are to be added again.
  */
 int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t nr);

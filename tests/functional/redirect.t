@@ -6,6 +6,7 @@
 # made, written to and deleted meanwhile, after the store was opened anew, and after a crash.
 
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/store.sh"
 
 need_command
 need_target flakey delay
@@ -314,6 +315,29 @@ throttled()
 	all_down
 }
 
+# Two versions of one chunk and epoch: which of them is the origin's?
+twice()
+{
+	begin 8 off
+	dm message o 0 set redirect 60
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096 $((2 * U + 4096)) 4096
+	all_down
+	blockdev --flushbufs "$store"
+	cp "$(loop_file "$store")" "$TEST_TMP/whole"
+	ok "twice: a slot says another chunk" \
+		store_tool set-chunk "$(loop_file "$store")" 7 $((2 * U / 4096 + 1)) $((2 * U / 4096))
+	blockdev --flushbufs "$store"
+	kernel_refuses "has chunk $((2 * U / 4096)) of its origin twice" \
+		"a store that has a chunk of its origin twice is refused" \
+		origin_up o "$base" store "$cow"
+	not_ok "twice: cowsnap check calls it damage" "$tool" check "$cow"
+	dd if="$TEST_TMP/whole" of="$store" bs=1M conv=fsync status=none
+	blockdev --flushbufs "$store"
+	ok "twice: with the right slot it is opened" origin_up o "$base" store "$cow"
+	all_right "twice, put right"
+	all_down
+}
+
 # Snapshots come and go while several tasks write whole chunks and parts of them.
 together()
 {
@@ -350,6 +374,7 @@ dmcreate cow "$(linear_table "$store")"
 durable
 fenced
 throttled
+twice
 works 8 on
 works 32 on
 works 8 off

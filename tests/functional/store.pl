@@ -14,6 +14,8 @@
 #                                            kind (5: records)
 #   store.pl set-epoch FILE CHUNK EPOCH      the slot of the copied CHUNK says another epoch,
 #                                            with the right checksum
+#   store.pl set-chunk FILE KIND CHUNK OTHER the slot of that kind of CHUNK says OTHER, with the
+#                                            right checksum (7: current)
 #   store.pl in-doubt FILE PLACE             is the slot of that place in a block of a commit
 #                                            that no block and no superblock names durable?
 #   store.pl renumber FILE BLOCK             as if a commit after the last one had written the
@@ -45,6 +47,7 @@ use constant {
 	SUPER_DURABLE => 104,
 	BLOCK_SEQUENCE => 8,
 	BLOCK_DURABLE => 16,
+	SLOT_CHUNK => 4,
 	SLOT_EPOCH => 8,
 };
 
@@ -224,6 +227,17 @@ sub set_epoch
 	write_block($path, $all, $block, $data);
 }
 
+sub set_chunk
+{
+	my ($path, $kind, $chunk, $other) = @_;
+	my $all = bytes_at($path, 0, SEARCHED_BYTES);
+	my ($block, $nr) = find_slot($all, sub { $_[0] == $chunk && $_[1] == $kind });
+	my $data = substr($all, $block * BLOCK_BYTES, BLOCK_BYTES);
+
+	substr($data, slot_offset($nr) + SLOT_CHUNK, 4) = pack("V", $other);
+	write_block($path, $all, $block, $data);
+}
+
 # The block and the slot in it that a place, a chunk of the store, has.
 sub block_and_slot
 {
@@ -284,6 +298,7 @@ my %commands = (
 	"spoil" => \&spoil,
 	"spoil-block" => \&spoil_block,
 	"set-epoch" => \&set_epoch,
+	"set-chunk" => \&set_chunk,
 	"in-doubt" => \&in_doubt,
 	"renumber" => \&renumber,
 	"find-place" => \&find_place,
