@@ -338,6 +338,61 @@ twice()
 	all_down
 }
 
+# absent WRITTEN: another store of the origin is away, from before it was sealed until it is not any
+# more. What was redirected meanwhile comes home, and nothing else was written there.
+absent()
+{
+	local words=$1
+
+	all_down
+	dd if=/dev/zero of="$store" bs=1M count=16 oflag=direct status=none
+	dd if=/dev/zero of="$store2" bs=1M count=4 oflag=direct status=none
+	fill "$base" "$TEST_TMP/now"
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	snap_up s "$base" "$cow" P 8
+	snap_up t "$base" "$store2" P 8
+	dmremove t
+	all_down
+	"$tool" seal "$base" "$cow" >/dev/null
+	blockdev --flushbufs "$base"
+	origin_up o "$base" store "$cow"
+	snap_up s "$base" "$cow" P 8
+	dm message o 0 set redirect 60
+	[[ $words != redirected ]] || put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	all_down
+	ok "away, $words: it is settled" "$tool" settle "$base" "$cow"
+	ok "away, $words: and opened" "$tool" unseal "$base" "$cow"
+	blockdev --flushbufs "$base"
+	ok "away, $words: home is as the origin was" same "$base" "$TEST_TMP/now"
+	snap_up t "$base" "$store2" P 8
+	if [[ $words == redirected ]]; then
+		is "$(status t)" Invalid "away, $words: the snapshot in a store that was away is invalid"
+	else
+		ok "away, $words: the snapshot in a store that was away is right" \
+			same /dev/mapper/t "$TEST_TMP/old"
+	fi
+	dmremove t
+	dd if=/dev/zero of="$store2" bs=1M count=4 oflag=direct status=none
+}
+
+# Newer kernels let programs write from pieces that are no whole sectors.
+pieces()
+{
+	local said
+
+	begin 8 off
+	dm message o 0 set redirect 60
+	said=$("$TOOLS/cowio" pieces /dev/mapper/o Z $((2 * U)) 4096 100)
+	if [[ $said == "Invalid argument" ]]; then
+		skip "a write from pieces that are no whole sectors is redirected" "this kernel refuses it"
+	else
+		is "$said" complete "a write from pieces that are no whole sectors ends"
+		is "$(unsettled)" 1 "and is redirected"
+		ok "what it wrote is there" all_letter /dev/mapper/o Z $((2 * U)) 4096
+	fi
+	all_down
+}
+
 # Snapshots come and go while several tasks write whole chunks and parts of them.
 together()
 {
@@ -375,6 +430,9 @@ durable
 fenced
 throttled
 twice
+absent "not written"
+absent redirected
+pieces
 works 8 on
 works 32 on
 works 8 off

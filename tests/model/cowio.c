@@ -331,6 +331,22 @@ static int do_twice(int argc, char **argv)
 	return fwrite(buf, 1, bytes, stdout) != (size_t)bytes;
 }
 
+/* pieces DEV LETTER OFFSET BYTES FIRST: one write, of FIRST bytes and the rest; says what came of it */
+static int do_pieces(int argc, char **argv)
+{
+	int fd = open_device(argv[0], O_WRONLY);
+	long bytes = length(argv[3]), first = length(argv[4]);
+	struct iovec iov[2] = { { buf, first }, { buf + first, bytes - first } };
+	ssize_t done;
+
+	if (argc != 5 || first > bytes)
+		return 2;
+	memset(buf, argv[1][0], bytes);
+	done = pwritev(fd, iov, 2, number(argv[2]));
+	printf("%s\n", done == bytes ? "complete" : done < 0 ? strerror(errno) : "part");
+	return 0;
+}
+
 static const struct command {
 	const char *name;
 	int least;
@@ -345,6 +361,7 @@ static const struct command {
 	{ "get", 3, do_get },
 	{ "nowait", 6, do_nowait },
 	{ "twice", 3, do_twice },
+	{ "pieces", 5, do_pieces },
 };
 
 int main(int argc, char **argv)
@@ -358,6 +375,6 @@ int main(int argc, char **argv)
 		if (argc > 1 && !strcmp(argv[1], commands[i].name) &&
 		    argc - 2 >= commands[i].least)
 			return commands[i].run(argc - 2, argv + 2);
-	printf("usage: cowio fill|put|letter|not|same|image|get|nowait|twice DEV ... (see cowio.c)\n");
+	printf("usage: cowio fill|put|letter|not|same|image|get|nowait|twice|pieces DEV ... (see cowio.c)\n");
 	return 2;
 }
