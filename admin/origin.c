@@ -32,7 +32,7 @@ static void origin_free(struct cow_origin *o)
 		cow_engine_destroy(o->engine);
 	cow_gate_exit(o);
 	cow_pieces_exit(&o->pieces);
-	mempool_exit(&o->pending_pool);
+	cow_pending_free_reserve(o);
 	kfree(o->ahead);
 	kfree(o->around);
 	kfree(o);
@@ -45,7 +45,7 @@ static int origin_init_resources(struct cow_origin *o)
 	r = cow_gate_init(o);
 	if (r)
 		return r;
-	r = cow_pending_pool_init(&o->pending_pool);
+	r = cow_pending_reserve(o);
 	if (r)
 		return r;
 	r = cow_pieces_init(&o->pieces);

@@ -15,7 +15,7 @@
  * written (->exact). Else it is given up; the bios that needed part of it decide again
  * and ask for no more than they need.
  *
- * Promise kept here: I7, the share of pendings. They come from a pool. A bio that
+ * Promise kept here: I7, the share of pendings. Some are there from the start. A bio that
  * finds none is deferred until one is freed.
  */
 #include <linux/interval_tree_generic.h>
@@ -46,15 +46,52 @@ struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 
 	return pending_tree_iter_first(&store->pendings, first, last);
 }
 
+static struct cow_pending *pending_pop(struct cow_origin *o)
+{
+	struct cow_pending *p = list_first_entry_or_null(&o->spare_pendings, struct cow_pending,
+							 node);
+
+	if (p) {
+		list_del(&p->node);
+		o->nr_spare_pendings--;
+	}
+	return p;
+}
+
+/*
+ * One of the reserve, as long as that has any: the allocator has more to do. Where uses of freed
+ * memory are looked for it is the slab's, so that they are found.
+ */
+static struct cow_pending *pending_get(struct cow_origin *o)
+{
+	struct cow_pending *p = NULL;
+
+	if (o->nr_pendings >= PENDING_MAX)
+		return NULL;
+	if (IS_ENABLED(CONFIG_KASAN) || list_empty(&o->spare_pendings))
+		p = kmem_cache_alloc(pending_cache, GFP_NOWAIT | __GFP_NOWARN);
+	return p ?: pending_pop(o);
+}
+
+void cow_pending_free(struct cow_origin *o, struct cow_pending *p)
+{
+	lockdep_assert_held(&o->state_lock);
+	if (o->nr_spare_pendings == PENDING_RESERVE) {
+		kmem_cache_free(pending_cache, p);
+		return;
+	}
+	list_add(&p->node, &o->spare_pendings);
+	o->nr_spare_pendings++;
+}
+
 struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 				    enum cow_kind kind, u64 place, u32 nr_room)
 {
 	struct cow_origin *o = store->origin;
-	struct cow_pending *p = NULL;
+	struct cow_pending *p;
 
 	lockdep_assert_held(&o->state_lock);
-	if (o->nr_pendings < PENDING_MAX)
-		p = mempool_alloc(&o->pending_pool, GFP_NOWAIT | __GFP_NOWARN);
+	p = pending_get(o);
 	if (!p)
 		return NULL;
 	memset(p, 0, sizeof(*p));
@@ -141,9 +178,28 @@ u64 cow_run_chunks_max(struct cow_store *store)
 	return clamp_t(u64, cow_sector_to_chunk(store, sectors), 1, COW_RUN_CHUNKS);
 }
 
-int cow_pending_pool_init(mempool_t *pool)
+int cow_pending_reserve(struct cow_origin *o)
 {
-	return mempool_init_slab_pool(pool, PENDING_RESERVE, pending_cache);
+	struct cow_pending *p;
+
+	INIT_LIST_HEAD(&o->spare_pendings);
+	for (; o->nr_spare_pendings < PENDING_RESERVE; o->nr_spare_pendings++) {
+		p = kmem_cache_alloc(pending_cache, GFP_KERNEL);
+		if (!p)
+			return -ENOMEM;
+		list_add(&p->node, &o->spare_pendings);
+	}
+	return 0;
+}
+
+void cow_pending_free_reserve(struct cow_origin *o)
+{
+	struct cow_pending *p;
+
+	while (o->nr_spare_pendings) {
+		p = pending_pop(o);
+		kmem_cache_free(pending_cache, p);
+	}
 }
 
 int cow_pending_init(void)

@@ -3,7 +3,6 @@
 #ifndef DM_COWSNAP_COPY_PENDING_H
 #define DM_COWSNAP_COPY_PENDING_H
 
-#include <linux/mempool.h>
 #include <linux/rbtree.h>
 
 #include "dm-cowsnap-exception.h"
@@ -93,8 +92,9 @@ static inline u64 cow_pending_nr(const struct cow_pending *pending)
 int cow_pending_init(void);
 void cow_pending_exit(void);
 
-/* Context: may sleep. */
-int cow_pending_pool_init(mempool_t *pool);
+/* Pendings that @origin always has. 0 or -ENOMEM; both may sleep. */
+int cow_pending_reserve(struct cow_origin *origin);
+void cow_pending_free_reserve(struct cow_origin *origin);
 
 /* The first pending that overlaps these chunks, if any. origin->state_lock held. */
 struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 last);
@@ -105,6 +105,9 @@ struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 
  */
 struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 				    enum cow_kind kind, u64 place, u32 nr_room);
+
+/* @pending, of @origin, is on no tree and no list. origin->state_lock held. */
+void cow_pending_free(struct cow_origin *origin, struct cow_pending *pending);
 
 /* A bio waits for @pending now: its copy comes first. origin->state_lock held. */
 void cow_pending_need(struct cow_pending *pending);

@@ -242,7 +242,7 @@ void cow_pending_release(struct cow_pending *p)
 	if (p->kept)
 		pending_keep(p);
 	else
-		mempool_free(p, &o->pending_pool);
+		cow_pending_free(o, p);
 	o->nr_pendings--;
 	if (!list_empty(&o->deferred))
 		mod_delayed_work(o->wq, &o->decide_work, 0);

@@ -98,7 +98,7 @@ static void undo_end(struct cow_pending *p)
 	store->undo_sectors -= kept_sectors(&p->job);
 	WRITE_ONCE(store->nr_undo, store->nr_undo - 1);
 	list_splice_init(&p->parked, &parked);
-	mempool_free(p, &o->pending_pool);
+	cow_pending_free(o, p);
 	if (!list_empty(&o->deferred))
 		mod_delayed_work(o->wq, &o->decide_work, 0);
 	if (!store->nr_undo)

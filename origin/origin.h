@@ -10,7 +10,6 @@
 #define DM_COWSNAP_ORIGIN_ORIGIN_H
 
 #include <linux/completion.h>
-#include <linux/mempool.h>
 #include <linux/percpu-refcount.h>
 #include <linux/rbtree.h>
 #include <linux/wait.h>
@@ -67,7 +66,6 @@ struct cow_origin {
 	struct workqueue_struct *wq;	/* all that may wait for the engine */
 	struct workqueue_struct *room_wq;	/* what waits for work on that one as well */
 	struct cow_engine *engine;
-	mempool_t pending_pool;
 	struct bio_set pieces;		/* io/bio.c */
 	struct mutex admin_lock;	/* one creation, growth, merge or close at a time */
 	struct delayed_work decide_work;	/* held and deferred bios: io/decide.c */
@@ -84,6 +82,8 @@ struct cow_origin {
 	struct bio_list writeback;	/* decided, to be submitted by writeback_work */
 	u64 nr_deferrals;		/* READ_ONCE without the lock */
 	unsigned int nr_pendings;
+	unsigned int nr_spare_pendings;
+	struct list_head spare_pendings;	/* copy/pending.c */
 
 	/*
 	 * Pendings that are in the map already but whose tracked reads still
