@@ -76,13 +76,14 @@ static void meta_go_on(struct cow_meta *meta)
 	LIST_HEAD(retry);
 
 	cow_log_send(meta);
-	if (!cow_meta_collect(meta, &ended, &retry))
-		return;
-	while ((p = pop_member(&ended)))
-		cow_pending_publish(p);
-	while ((p = pop_member(&retry)))
-		pending_commit(p);
-	cow_meta_go_on(meta);
+	do {
+		if (!cow_meta_collect(meta, &ended, &retry))
+			return;
+		while ((p = pop_member(&ended)))
+			cow_pending_publish(p);
+		while ((p = pop_member(&retry)))
+			pending_commit(p);
+	} while (cow_meta_go_on(meta));
 }
 
 void cow_copy_work(void *context)

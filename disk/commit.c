@@ -58,9 +58,7 @@ void cow_meta_kick(struct cow_meta *meta)
 	if (list_empty(&meta->work_node))
 		list_add_tail(&meta->work_node, &o->meta_work);
 	spin_unlock_irqrestore(&o->reads_lock, flags);
-	/* The worker itself, whose commit has ended while it was started, looks again anyway. */
-	if (!cow_engine_is_current(o->engine) || !meta->going_on)
-		cow_engine_kick(o->engine);
+	cow_engine_kick(o->engine);
 }
 
 struct cow_meta *cow_meta_pop(struct cow_origin *o)
@@ -217,24 +215,23 @@ static void commit_await_data(struct cow_meta *meta)
 	}
 }
 
-static void commit_start(struct cow_meta *meta)
+/* True: it has been started, and ended at once. */
+static bool commit_start(struct cow_meta *meta)
 {
 	unsigned int nr;
 
 	if (list_empty(&meta->members) && list_empty(&meta->retry))
-		return;
+		return false;
 	/* Acquirers go first. cow_meta_release() has this called again. */
 	if (atomic_read(&meta->acquirers))
-		return;
+		return false;
 	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE)
-		return;
+		return false;
 	meta->status = meta->failed ? BLK_STS_IOERR : BLK_STS_OK;
 	atomic_set(&meta->ios, 1);
 	/* Nothing follows a commit that failed. cow_meta_collect() tells its members. */
-	if (meta->status) {
-		commit_put(meta);
-		return;
-	}
+	if (meta->status)
+		return atomic_dec_and_test(&meta->ios);
 	mutex_lock(&meta->blocks_lock);
 	meta->bio_is_used = false;
 	meta->sequence++;
@@ -244,7 +241,7 @@ static void commit_start(struct cow_meta *meta)
 	commit_write(meta, nr);
 	mutex_unlock(&meta->blocks_lock);
 	meta->stats.commits++;
-	commit_put(meta);
+	return atomic_dec_and_test(&meta->ios);
 }
 
 static void commit_flush(struct cow_meta *meta)
@@ -300,17 +297,20 @@ static void commit_fail(struct cow_meta *meta, struct list_head *ended)
 
 static void commit_succeed(struct cow_meta *meta, struct list_head *ended)
 {
+	struct list_head *last = NULL;
 	struct cow_pending *p;
 
 	WRITE_ONCE(meta->durable, meta->sequence);
 	/* Before the last member may let the store be closed. */
 	cow_meta_note(meta);
-	while ((p = list_first_entry_or_null(&meta->members, struct cow_pending, member))) {
+	list_for_each_entry(p, &meta->members, member) {
 		if (p->ticket > meta->ticket)
 			break;
-		member_leave(p);
-		list_add_tail(&p->member, ended);
+		p->commit = COW_NOT_JOINED;
+		last = &p->member;
 	}
+	if (last)
+		list_cut_position(ended, &meta->members, last);
 }
 
 static bool commit_is_over(struct cow_meta *meta)
@@ -361,14 +361,12 @@ bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 	return true;
 }
 
-void cow_meta_go_on(struct cow_meta *meta)
+bool cow_meta_go_on(struct cow_meta *meta)
 {
 	/* Not kicked, since the next one is started here. An acquirer before it will kick. */
 	if (commit_is_under_way(meta))
 		meta_become_idle(meta);
-	meta->going_on = true;
-	commit_start(meta);
-	meta->going_on = false;
+	return commit_start(meta);
 }
 
 /* -------------------------------------------------------------------- its members */

@@ -61,9 +61,9 @@ bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 		      struct list_head *retry);
 
 /*
- * Begin the next commit, if there is something to commit. It may be over when this returns: the
- * caller looks at origin->meta_work again. Engine's worker.
+ * Begin the next commit, if there is something to commit. True: it is over already, and the caller
+ * collects what it made durable. Engine's worker.
  */
-void cow_meta_go_on(struct cow_meta *meta);
+bool cow_meta_go_on(struct cow_meta *meta);
 
 #endif

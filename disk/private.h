@@ -112,7 +112,6 @@ struct cow_meta {
 	struct list_head members;	/* pendings not durable yet, by ticket */
 	struct list_head retry;		/* those for whose blocks there was no memory */
 	bool failed;
-	bool going_on;			/* in cow_meta_go_on(), whose caller looks again */
 	struct cow_block *in_commit[COWSNAP_COMMIT_BLOCKS];	/* by number */
 	unsigned int nr_in_commit;
 	struct bio bio;			/* the first one of a commit, if it is small */
