@@ -163,6 +163,7 @@ struct cow_engine {
 
 	/* Only the worker looks at these. */
 	bool again;			/* it has to go round once more */
+	struct list_head ended;		/* written, inside of its submit_bio() */
 	struct cow_pages free;
 	u64 read_ns;			/* how long a job takes on a rotational disk: a mean */
 	u64 write_ns;			/* the same of writing it */
@@ -399,8 +400,11 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	/* What waits for nothing but company need not do so while the processor is idle. */
 	if (job->eager && is_idle_task(current))
 		e->enough = true;
-	/* Whether they are gathered is asked again later. If it is queued it will look in time. */
-	if (e->nr_read == 1)
+	/*
+	 * Whether they are gathered is asked again later. A timer that is pending, or has queued it,
+	 * has it look in time: it takes the lock.
+	 */
+	if (e->nr_read == 1 && !timer_pending(&e->gathered.timer))
 		kthread_queue_delayed_work(e->worker, &e->gathered, most);
 }
 
@@ -434,6 +438,12 @@ static void job_io_ended(struct cow_job *job)
 
 	if (!job_is_idle(job))
 		return;
+	/* Inside of its submit_bio(): the worker is here already, and finds it without the lock. */
+	if (job->written && engine_is_current(e)) {
+		list_add_tail(&job->node, &e->ended);
+		e->again = true;
+		return;
+	}
 	/* Keeps the engine: once the job is on a list, all users of the engine may go. */
 	rcu_read_lock();
 	spin_lock_irqsave(&e->queue_lock, flags);
@@ -978,8 +988,12 @@ static void engine_gathered(struct kthread_work *work)
 /* The worker is woken after a job was put on a list, so it may look without the lock. */
 static struct cow_job *pop_written(struct cow_engine *e)
 {
-	struct cow_job *job;
+	struct cow_job *job = list_first_entry_or_null(&e->ended, struct cow_job, node);
 
+	if (job) {
+		list_del(&job->node);
+		return job;
+	}
 	if (list_empty_careful(&e->written))
 		return NULL;
 	spin_lock_irq(&e->queue_lock);
@@ -1021,6 +1035,8 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 {
 	struct cow_job *job;
 
+	if (list_empty_careful(&e->read) && (!all || list_empty_careful(&e->patient)))
+		return NULL;
 	spin_lock_irq(&e->queue_lock);
 	job = list_first_entry_or_null(&e->read, struct cow_job, node);
 	if (!job && all)
@@ -1517,6 +1533,7 @@ static void engine_init(struct cow_engine *e)
 	INIT_LIST_HEAD(&e->read);
 	INIT_LIST_HEAD(&e->patient);
 	INIT_LIST_HEAD(&e->written);
+	INIT_LIST_HEAD(&e->ended);
 }
 
 /*
