@@ -114,9 +114,17 @@ struct cow_block *cow_block_alloc(struct cow_meta *meta, gfp_t gfp)
 	return b;
 }
 
-void cow_block_free(struct cow_meta *meta, struct cow_block *b)
+/* @b is the block of its number no longer. */
+static void block_unhash(struct cow_meta *meta, struct cow_block *b)
 {
 	hash_del(&b->hash);
+	if (meta->found == b)
+		meta->found = NULL;
+}
+
+void cow_block_free(struct cow_meta *meta, struct cow_block *b)
+{
+	block_unhash(meta, b);
 	list_del(&b->lru);
 	meta->nr_blocks--;
 	kfree(b->data);
@@ -126,7 +134,7 @@ void cow_block_free(struct cow_meta *meta, struct cow_block *b)
 /* @b holds nothing any more, so it is the next to be taken. */
 static void block_forget(struct cow_meta *meta, struct cow_block *b)
 {
-	hash_del(&b->hash);
+	block_unhash(meta, b);
 	list_move(&b->lru, &meta->clean);
 }
 
@@ -144,7 +152,7 @@ static struct cow_block *block_take(struct cow_meta *meta)
 		more = cow_block_alloc(meta, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
 	if (more || !b)
 		return more;
-	hash_del(&b->hash);
+	block_unhash(meta, b);
 	list_del_init(&b->lru);
 	return b;
 }

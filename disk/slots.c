@@ -74,14 +74,34 @@ int cow_slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg
 	return 0;
 }
 
+/* Most slots are looked for in the block of the one before: places are used in their order. */
+static bool slot_is_near(const struct cow_meta *meta, u64 place)
+{
+	lockdep_assert_held(&meta->blocks_lock);
+	return meta->found && place >= meta->found_place &&
+	       place - meta->found_place <
+	       cowsnap_block_slots(&meta->geometry, meta->found->number);
+}
+
 int cow_slot_find(struct cow_meta *meta, u64 place, bool ahead, struct cow_block **b,
 		  u32 *index)
 {
 	struct cowsnap_segment seg;
 	u32 block;
-	int r = cow_slot_where(meta, place, &seg, &block, index);
+	int r;
 
-	return r ?: cow_block_get(meta, &seg, block, ahead, b);
+	if (slot_is_near(meta, place)) {
+		*b = meta->found;
+		*index = place - meta->found_place;
+		return 0;
+	}
+	r = cow_slot_where(meta, place, &seg, &block, index) ?:
+	    cow_block_get(meta, &seg, block, ahead, b);
+	if (!r) {
+		meta->found = *b;
+		meta->found_place = place - *index;
+	}
+	return r;
 }
 
 static u32 chunk_crc(struct cow_meta *meta, const struct cow_pending *p,
