@@ -682,23 +682,26 @@ static void submit_writes(struct cow_engine *e)
 	}
 }
 
+/* The job's own bio, which is free and has room for one page. */
+static struct bio *job_own_bio(struct cow_job *job, struct block_device *bdev, blk_opf_t opf)
+{
+	job->io_busy = true;
+	/* Without a reference: only bio_endio() drops it, which a batch gets alone. */
+	bio_init(&job->io.bio, NULL, &job->vec, 1, opf);
+	cow_bio_note_dev(&job->io.bio, bdev);
+	return &job->io.bio;
+}
+
 /*
- * The job's own bio, if it is large enough and free. Else one of the pool: this never fails,
- * but bios that wait to be submitted may hold all of the pool, so they go first.
+ * One of the pool: this never fails, but bios that wait to be submitted may hold all of the pool,
+ * so they go first.
  */
-static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
-			   unsigned int vecs, blk_opf_t opf)
+static struct bio *job_pool_bio(struct cow_job *job, struct block_device *bdev,
+				unsigned int vecs, blk_opf_t opf)
 {
 	struct cow_engine *e = job->engine;
 	struct bio *bio;
 
-	if (vecs == 1 && !job->io_busy) {
-		job->io_busy = true;
-		/* Without a reference: only bio_endio() drops it, which a batch gets alone. */
-		bio_init(&job->io.bio, NULL, &job->vec, 1, opf);
-		cow_bio_note_dev(&job->io.bio, bdev);
-		return &job->io.bio;
-	}
 	bio = bio_alloc_bioset(bdev, vecs, opf, GFP_NOWAIT | __GFP_NOWARN, &e->bios);
 	if (bio)
 		return bio;
@@ -706,15 +709,37 @@ static struct bio *job_bio(struct cow_job *job, struct block_device *bdev,
 	return bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &e->bios);
 }
 
-static bool job_add_page(struct bio *bio, struct page *page, unsigned int bytes,
-			 unsigned int offset)
+/* @bio is complete. It is read now, or written by the end of this round. */
+static void job_send(struct cow_job *job, struct bio *bio, sector_t sector,
+		     blk_status_t *status)
 {
-	/* The embedded one has room for one, which is all. */
-	if (may_share(bio)) {
-		__bio_add_page(bio, page, bytes, offset);
-		return true;
+	struct cow_io *io = container_of(bio, struct cow_io, bio);
+
+	io->job = job;
+	io->status = status;
+	bio->bi_iter.bi_sector = sector;
+	bio->bi_end_io = cow_io_endio;
+	atomic_inc(&job->ios);
+	if (op_is_write(bio_op(bio)))
+		bio_list_add(&job->engine->writes, bio);
+	else
+		submit_job_bio(bio);
+}
+
+/* Append up to @nr_sectors from @offset on, as many as @bio has room for. Returns how many. */
+static unsigned int job_fill_bio(struct cow_job *job, struct bio *bio, unsigned int offset,
+				 unsigned int nr_sectors)
+{
+	unsigned int part, done = 0;
+
+	for (; done < nr_sectors && bio->bi_vcnt < bio->bi_max_vecs; done += part) {
+		unsigned int within = (offset + done) % PAGE_SECTORS;
+
+		part = min_t(unsigned int, nr_sectors - done, PAGE_SECTORS - within);
+		__bio_add_page(bio, job_page(job, (offset + done) / PAGE_SECTORS),
+			       part << SECTOR_SHIFT, within << SECTOR_SHIFT);
 	}
-	return bio_add_page(bio, page, bytes, offset);
+	return done;
 }
 
 /* Read part of a job now, or write part of it by the end of this round. */
@@ -722,33 +747,17 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 		       unsigned int nr_sectors, struct block_device *bdev,
 		       sector_t sector, blk_status_t *status)
 {
-	while (nr_sectors) {
-		unsigned int vecs = min_t(unsigned int, BIO_MAX_VECS,
-					  sectors_to_pages(offset % PAGE_SECTORS + nr_sectors));
-		struct bio *bio = job_bio(job, bdev, vecs, opf);
-		struct cow_io *io = container_of(bio, struct cow_io, bio);
+	unsigned int vecs = cow_job_vecs(offset, nr_sectors), part;
+	struct bio *bio;
 
-		io->job = job;
-		io->status = status;
-		bio->bi_iter.bi_sector = sector;
-		bio->bi_end_io = cow_io_endio;
-		while (nr_sectors) {
-			unsigned int within = offset % PAGE_SECTORS;
-			unsigned int part = min_t(unsigned int, nr_sectors,
-						  PAGE_SECTORS - within);
-
-			if (!job_add_page(bio, job_page(job, offset / PAGE_SECTORS),
-					  part << SECTOR_SHIFT, within << SECTOR_SHIFT))
-				break;
-			offset += part;
-			sector += part;
-			nr_sectors -= part;
-		}
-		atomic_inc(&job->ios);
-		if (op_is_write(opf))
-			bio_list_add(&job->engine->writes, bio);
+	for (; nr_sectors; nr_sectors -= part, offset += part, sector += part) {
+		if (vecs == 1 && !job->io_busy)
+			bio = job_own_bio(job, bdev, opf);
 		else
-			submit_job_bio(bio);
+			bio = job_pool_bio(job, bdev, min(vecs, BIO_MAX_VECS), opf);
+		part = job_fill_bio(job, bio, offset, nr_sectors);
+		vecs -= bio->bi_vcnt;
+		job_send(job, bio, sector, status);
 	}
 }
 
@@ -778,16 +787,8 @@ unsigned int cow_job_vecs(unsigned int offset, unsigned int nr_sectors)
 void cow_job_add_to_bio(struct cow_job *job, unsigned int offset, unsigned int nr_sectors,
 			struct bio *bio)
 {
-	unsigned int part;
-
 	job->engine->stats.written_sectors += nr_sectors;
-	for (; nr_sectors; nr_sectors -= part, offset += part) {
-		unsigned int within = offset % PAGE_SECTORS;
-
-		part = min_t(unsigned int, nr_sectors, PAGE_SECTORS - within);
-		__bio_add_page(bio, job_page(job, offset / PAGE_SECTORS), part << SECTOR_SHIFT,
-			       within << SECTOR_SHIFT);
-	}
+	job_fill_bio(job, bio, offset, nr_sectors);
 }
 
 void cow_job_let_go(struct cow_job *job)
