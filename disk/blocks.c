@@ -29,11 +29,35 @@
 
 /* ------------------------------------------------------------------ checksums */
 
+/*
+ * The crc of the sector's number on top of that of the uuid. Crcs are linear: each digit of the
+ * number has a part of its own in it. A call of crc32c() would take longer than all of this.
+ */
 u32 cow_meta_seed(const struct cow_meta *meta, sector_t sector)
+{
+	u32 crc = meta->seed_of_0;
+	unsigned int i;
+
+	for (i = 0; sector; i++, sector >>= 4)
+		crc ^= meta->seed_part[i][sector & 0xf];
+	return crc;
+}
+
+static u32 location_crc(u32 crc, u64 sector)
 {
 	__le64 location = cpu_to_le64(sector);
 
-	return crc32c(meta->uuid_seed, &location, sizeof(location));
+	return crc32c(crc, &location, sizeof(location));
+}
+
+void cow_meta_make_seeds(struct cow_meta *meta)
+{
+	unsigned int i, digit;
+
+	meta->seed_of_0 = location_crc(crc32c(~0U, meta->uuid, sizeof(meta->uuid)), 0);
+	for (i = 0; i < COW_SEED_DIGITS; i++)
+		for (digit = 0; digit < 16; digit++)
+			meta->seed_part[i][digit] = location_crc(0, (u64)digit << (4 * i));
 }
 
 static u32 area_crc(const struct cow_meta *meta, u64 number, sector_t sector,

@@ -11,6 +11,9 @@ struct cow_meta;
 /* The seed for what stands at @sector of the store. Any context. */
 u32 cow_meta_seed(const struct cow_meta *meta, sector_t sector);
 
+/* The store's uuid is known, or has changed. Nothing else uses the store meanwhile. */
+void cow_meta_make_seeds(struct cow_meta *meta);
+
 /* Fill in header and crc of table block @number in @data. */
 void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, void *data,
 		   u64 sequence, u64 durable);

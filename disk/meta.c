@@ -2,7 +2,6 @@
 /*
  * dm-cowsnap: the metadata of a persistent store, set up and taken down
  */
-#include <linux/crc32c.h>
 #include <linux/hashtable.h>
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -45,7 +44,7 @@ unsigned int cow_meta_block_bytes(const struct cow_meta *meta)
 void cow_meta_set_uuid(struct cow_meta *meta, const u8 *uuid)
 {
 	memcpy(meta->uuid, uuid, sizeof(meta->uuid));
-	meta->uuid_seed = crc32c(~0U, uuid, sizeof(meta->uuid));
+	cow_meta_make_seeds(meta);
 }
 
 const u8 *cow_meta_uuid(const struct cow_meta *meta)

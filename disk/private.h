@@ -24,6 +24,9 @@
 /* Blocks that exist from the start: more than one pending ever needs. */
 #define RESERVE_BLOCKS	COWSNAP_COMMIT_BLOCKS
 
+/* Hexadecimal digits of the number of a sector. */
+#define COW_SEED_DIGITS	16U
+
 /* A table block in memory. */
 struct cow_block {
 	struct hlist_node hash;
@@ -78,7 +81,8 @@ struct cow_meta {
 	struct cow_store *store;
 	struct cowsnap_geometry geometry;
 	u8 uuid[16];
-	u32 uuid_seed;
+	u32 seed_of_0;			/* see cow_meta_seed() */
+	u32 seed_part[COW_SEED_DIGITS][16];
 
 	struct mutex blocks_lock;	/* blocks, and what is in them */
 	DECLARE_HASHTABLE(hash, 8);
