@@ -50,20 +50,28 @@ bool cow_pending_next_stretch(const struct cow_pending *p, bool zero, u64 *from,
 }
 
 /* In a transient store zeroes need no room, since they need no slot. */
-void cow_pending_settle_room(struct cow_pending *p)
+static void free_zeroes(struct cow_pending *p)
 {
 	struct cow_store *store = p->store;
 	u64 from = 0, to;
 
 	spin_lock(&store->origin->state_lock);
-	for (; !store->meta && cow_pending_next_stretch(p, true, &from, &to); from = to)
+	for (; cow_pending_next_stretch(p, true, &from, &to); from = to)
 		cow_space_free(&store->space, p->place + from, to - from);
-	store->zero_chunks += p->nr_zero;
-	if (p->kind == COW_COPIED)
-		store->copied_chunks += cow_pending_nr(p);
-	else if (p->kind == COW_CURRENT)
-		store->redirected += cow_pending_nr(p);
 	spin_unlock(&store->origin->state_lock);
+}
+
+void cow_pending_settle_room(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	if (p->nr_zero && !store->meta)
+		free_zeroes(p);
+	WRITE_ONCE(store->zero_chunks, store->zero_chunks + p->nr_zero);
+	if (p->kind == COW_COPIED)
+		WRITE_ONCE(store->copied_chunks, store->copied_chunks + cow_pending_nr(p));
+	else if (p->kind == COW_CURRENT)
+		WRITE_ONCE(store->redirected, store->redirected + cow_pending_nr(p));
 }
 
 void cow_pending_write(struct cow_pending *p, struct cow_job *job)

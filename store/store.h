@@ -176,9 +176,10 @@ struct cow_store {
 	unsigned int nr_own[2];		/* private pendings; see reclaim_await_own() */
 	struct delayed_work reclaim_work;	/* admin/reclaim.c */
 	struct delayed_work full_work;	/* admin/full.c */
+	/* By the engine's worker; READ_ONCE. */
 	u64 zero_chunks;		/* all-zero ones, not written */
 	u64 copied_chunks;		/* copied for the sake of the origin */
-	u64 freed_chunks;		/* by reclaim */
+	u64 freed_chunks;		/* by reclaim; state_lock */
 	wait_queue_head_t idle;		/* a pending has gone, or the last read of a turn */
 };
 

@@ -175,7 +175,7 @@ static void emit_store_stats(struct cow_store *store, char *result, unsigned int
 
 	lockdep_assert_held(&store->origin->state_lock);
 	DMEMIT(" exceptions %llu copied %llu zero %llu", store->map.nr_chunks,
-	       store->copied_chunks, store->zero_chunks);
+	       READ_ONCE(store->copied_chunks), READ_ONCE(store->zero_chunks));
 	DMEMIT(" pending %u memory %llu freed %llu", store->nr_pendings,
 	       store->map.nr_bytes, store->freed_chunks);
 	cow_emit_options(&store->options, result, maxlen, &sz);
