@@ -566,14 +566,15 @@ static void sort_added(struct cow_leaf *fresh, const struct cow_leaf *leaf)
  */
 static void merge_added(struct cow_leaf *fresh, const struct cow_leaf *leaf)
 {
-	u32 to = 0, sorted = 0, added = leaf->nr, end = leaf_entries(leaf);
+	u32 to = 0, sorted = 0, added = leaf->nr, end = leaf_entries(leaf), upto;
 
-	while (added < end) {
-		if (sorted < leaf->nr && entry_start(&leaf->entry[sorted]) <
-					 entry_start(&fresh->entry[added]))
-			fresh->entry[to++] = leaf->entry[sorted++];
-		else
-			fresh->entry[to++] = fresh->entry[added++];
+	for (; added < end; added++) {
+		upto = leaf_upper_bound(leaf, entry_start(&fresh->entry[added]));
+		memcpy(&fresh->entry[to], &leaf->entry[sorted],
+		       (upto - sorted) * sizeof(*leaf->entry));
+		to += upto - sorted;
+		fresh->entry[to++] = fresh->entry[added];
+		sorted = upto;
 	}
 	memcpy(&fresh->entry[to], &leaf->entry[sorted],
 	       (leaf->nr - sorted) * sizeof(*leaf->entry));
