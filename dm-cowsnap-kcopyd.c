@@ -62,7 +62,6 @@
 #include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
-#include <linux/sort.h>
 
 #include "dm-cowsnap-compat.h"
 #include "dm-cowsnap-kcopyd.h"
@@ -547,9 +546,8 @@ static void batch_endio(struct bio *batch)
 }
 
 /* By device, flags and place. */
-static int compare_writes(const void *a, const void *b)
+static int compare_writes(const struct bio *x, const struct bio *y)
 {
-	const struct bio *x = *(const struct bio **)a, *y = *(const struct bio **)b;
 	int order = cow_bio_cmp_device(x, y);
 
 	if (order)
@@ -656,15 +654,21 @@ static void submit_alone(struct cow_engine *e)
 		submit_write(e, bio);
 }
 
-/* Places are given out in the order in which copies are asked for: most often they are sorted. */
-static bool are_sorted(struct bio **bios, unsigned int nr)
+/*
+ * Places are given out in the order in which copies are asked for, so most of them are in order:
+ * then this is the quickest way. There are only some.
+ */
+static void sort_writes(struct bio **bios, unsigned int nr)
 {
-	unsigned int i;
+	unsigned int i, at;
 
-	for (i = 1; i < nr; i++)
-		if (compare_writes(&bios[i - 1], &bios[i]) > 0)
-			return false;
-	return true;
+	for (i = 1; i < nr; i++) {
+		struct bio *bio = bios[i];
+
+		for (at = i; at && compare_writes(bios[at - 1], bio) > 0; at--)
+			bios[at] = bios[at - 1];
+		bios[at] = bio;
+	}
 }
 
 static void submit_writes(struct cow_engine *e)
@@ -676,8 +680,7 @@ static void submit_writes(struct cow_engine *e)
 	while (!bio_list_empty(&e->writes)) {
 		for (nr = 0; nr < ENGINE_SORTED && !bio_list_empty(&e->writes); nr++)
 			e->sorted[nr] = bio_list_pop(&e->writes);
-		if (!are_sorted(e->sorted, nr))
-			sort(e->sorted, nr, sizeof(e->sorted[0]), compare_writes, NULL);
+		sort_writes(e->sorted, nr);
 		submit_sorted(e, e->sorted, nr);
 	}
 }
