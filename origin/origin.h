@@ -75,15 +75,16 @@ struct cow_origin {
 
 	/* Guards what follows, and pendings, room and states of the stores. */
 	spinlock_t state_lock ____cacheline_aligned_in_smp;
-	unsigned int nr_suspending;	/* tables being suspended: no bio waits for room */
-	bool holding;			/* the gate is shut: bios go to @held */
-	struct list_head held;		/* struct cow_bio, until the gate opens */
-	struct list_head deferred;	/* struct cow_bio, until memory is freed */
-	struct bio_list writeback;	/* decided, to be submitted by writeback_work */
-	u64 nr_deferrals;		/* READ_ONCE without the lock */
+	/* What each first write looks at stands in the line of the lock. */
 	unsigned int nr_pendings;
 	unsigned int nr_spare_pendings;
+	unsigned int nr_suspending;	/* tables being suspended: no bio waits for room */
 	struct list_head spare_pendings;	/* copy/pending.c */
+	struct list_head deferred;	/* struct cow_bio, until memory is freed */
+	bool holding;			/* the gate is shut: bios go to @held */
+	struct list_head held;		/* struct cow_bio, until the gate opens */
+	struct bio_list writeback;	/* decided, to be submitted by writeback_work */
+	u64 nr_deferrals;		/* READ_ONCE without the lock */
 
 	/*
 	 * Pendings that are in the map already but whose tracked reads still
