@@ -400,8 +400,8 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	if (job->eager && is_idle_task(current))
 		e->enough = true;
 	/*
-	 * Whether they are gathered is asked again later. A timer that is pending, or has queued it,
-	 * has it look in time: it takes the lock.
+	 * Whether they are gathered is asked again later. A timer that is pending already has it
+	 * look in time, and so has one that has just ended: both take the lock.
 	 */
 	if (e->nr_read == 1 && !timer_pending(&e->gathered.timer))
 		kthread_queue_delayed_work(e->worker, &e->gathered, most);
@@ -571,7 +571,7 @@ static bool may_share(const struct bio *bio)
 }
 
 /*
- * See job_bio(). For cgroups it is the kernel's, whichever task sends it: others than that task
+ * See job_own_bio(). For cgroups it is the kernel's, whichever task sends it: others than that task
  * wait for it.
  */
 static void submit_job_bio(struct bio *bio)

@@ -96,7 +96,7 @@ struct cow_meta {
 	DECLARE_BITMAP(used, USED_WINDOW);	/* of the blocks below it, those that were */
 	u64 last_ticket;
 	u8 *out[COWSNAP_COMMIT_BLOCKS];	/* spare ones for blocks of the commit under way */
-	/* The block with the slot that was looked for last, or NULL; the place of its first slot. */
+	/* The block with the slot that was looked for last, or NULL; the place of its first. */
 	struct cow_block *found;
 	u64 found_place;
 	void *scratch;			/* a block, for an acquirer */
