@@ -131,7 +131,7 @@ struct cow_engine {
 	atomic_t state;			/* enum engine_state */
 	struct kthread_delayed_work unpause;	/* after a rest */
 	struct kthread_delayed_work wake_later;
-	struct kthread_delayed_work gathered;	/* copies have waited for others long enough */
+	struct kthread_delayed_work gathered;	/* they have waited enough; set under queue_lock */
 	void (*hook)(void *context);
 	void *hook_context;
 	bool rotational;		/* the origin is rotational */
@@ -791,7 +791,7 @@ void cow_job_add_to_bio(struct cow_job *job, unsigned int offset, unsigned int n
 			struct bio *bio)
 {
 	job->engine->stats.written_sectors += nr_sectors;
-	job_fill_bio(job, bio, offset, nr_sectors);
+	WARN_ON_ONCE(job_fill_bio(job, bio, offset, nr_sectors) != nr_sectors);
 }
 
 void cow_job_let_go(struct cow_job *job)

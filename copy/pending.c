@@ -29,8 +29,13 @@
 #include "origin/origin.h"
 #include "store/store.h"
 
-/* Pending exceptions in reserve, and the limit for an origin. */
+/*
+ * Pending exceptions that are there when memory is not, those that are kept beside them since the
+ * allocator has more to do, and the limit for an origin. Where uses of freed memory are looked for
+ * none is kept, so that they are found.
+ */
 #define PENDING_RESERVE		64
+#define PENDING_KEPT		(IS_ENABLED(CONFIG_KASAN) ? 0 : 64)
 #define PENDING_MAX		8192
 
 #define pending_start(p) ((p)->first)
@@ -58,25 +63,22 @@ static struct cow_pending *pending_pop(struct cow_origin *o)
 	return p;
 }
 
-/*
- * One of the reserve, as long as that has any: the allocator has more to do. Where uses of freed
- * memory are looked for it is the slab's, so that they are found.
- */
+/* The reserve is for when there is no memory, and the kernel's last is for those below. */
 static struct cow_pending *pending_get(struct cow_origin *o)
 {
 	struct cow_pending *p = NULL;
 
 	if (o->nr_pendings >= PENDING_MAX)
 		return NULL;
-	if (IS_ENABLED(CONFIG_KASAN) || list_empty(&o->spare_pendings))
-		p = kmem_cache_alloc(pending_cache, GFP_NOWAIT | __GFP_NOWARN);
+	if (o->nr_spare_pendings <= PENDING_RESERVE)
+		p = kmem_cache_alloc(pending_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
 	return p ?: pending_pop(o);
 }
 
 void cow_pending_free(struct cow_origin *o, struct cow_pending *p)
 {
 	lockdep_assert_held(&o->state_lock);
-	if (o->nr_spare_pendings == PENDING_RESERVE) {
+	if (o->nr_spare_pendings == PENDING_RESERVE + PENDING_KEPT) {
 		kmem_cache_free(pending_cache, p);
 		return;
 	}

@@ -83,6 +83,7 @@ static void meta_go_on(struct cow_meta *meta)
 			cow_pending_publish(p);
 		while ((p = pop_member(&retry)))
 			pending_commit(p);
+		cond_resched();
 	} while (cow_meta_go_on(meta));
 }
 
