@@ -10,7 +10,7 @@ STORE = 1536
 
 
 def spinning(disk_words, count=8):
-    """One disk with origin and `count` stores, or two."""
+    """One disk with origin and `count` stores, or one in their room ("whole"), or two disks."""
     def setup(place):
         lines = [f"ram_disks 2 {ORIGIN + STORE + 512}", f"fill /dev/ram0 0 {ORIGIN}",
                  f"spin d0 /dev/ram0 {disk_words}", f"spin d1 /dev/ram1 {disk_words}",
@@ -21,6 +21,8 @@ def spinning(disk_words, count=8):
                       "STORES=(/dev/mapper/meta /dev/mapper/data)"]
         elif place == "same":
             lines.append(f"stores st /dev/mapper/d0 {ORIGIN} {STORE // count} {count}")
+        elif place == "whole":
+            lines.append(f"stores st /dev/mapper/d0 {ORIGIN} {STORE} 1")
         else:
             lines.append(f"stores st /dev/mapper/d1 0 {STORE // count} {count}")
         return "\n".join(lines)
@@ -69,6 +71,11 @@ def eight(tests, place="same"):
             for mode in "PN"]
 
 
+def redirected(place="same", suffix=""):
+    """A sealed origin: first writes go to the store."""
+    return [Stack(f"cowsnap R{suffix}", "cowsnap_redirect 8", place)]
+
+
 RAW = Stack("raw", "raw", reads_snap=False)
 LINEAR = Stack("dm-linear", "linear", reads_snap=False)
 THIN = Stack("dm-thin", "thin 128", "thin")
@@ -99,16 +106,21 @@ def row(test, stacks, *ratios):
     return {(test, stack): ratio for stack, ratio in zip(stacks, ratios)}
 
 
+def column(stack, tests, *ratios):
+    return {(test, stack): ratio for test, ratio in zip(tests, ratios)}
+
+
 PLACES = ["cowsnap P", "cowsnap N", "cowsnap P, 2 disks", "cowsnap N, 2 disks"]
 
 DISK = Grid(
     "disk", "One disk, write cache off",
     "7200 rpm, no write cache, 4 KiB chunks, the store on the same disk or on a second one. "
     "dm-thin is the only one that places new data elsewhere, in the order of arrival. Writing or "
-    "reading in the same order again is then no longer random, and what was sequential may not be.",
+    "reading in the same order again is then no longer random, and what was sequential may not be. "
+    "\"R\" is cowsnap P with a sealed origin whose first writes go to the store (redirect 90).",
     spinning("cache none"),
     [RAW, LINEAR, THIN] + snapshots() + snapshots(place="other", suffix=", 2 disks") +
-    eight(("random-1",)),
+    eight(("random-1",)) + redirected("whole"),
     DISK_TESTS,
     {**row("random-1", PLACES, .27, .40, .38, .41),
      **row("random-32", PLACES, .45, .48, .48, .49),
@@ -118,7 +130,24 @@ DISK = Grid(
      **row("read", PLACES, .97, .97, .97, .97),
      **row("large-again", PLACES, .97, .97, .97, .97),
      **row("large-read", PLACES, .97, .97, .97, .97),
-     **row("random-1", ["cowsnap P ×8", "cowsnap N ×8"], .98, .98)})
+     **row("random-1", ["cowsnap P ×8", "cowsnap N ×8"], .98, .98),
+     **column("cowsnap R", ["random-1", "again", "read", "random-32", "sync", "large",
+                            "large-again", "large-read"], 8, 10, .95, 15, 8, .95, .95, .90)})
+
+# ---- behind a volatile cache: an fsync is worth something --------------------------
+
+VOLATILE = Grid(
+    "volatile", "Volatile write cache",
+    "The same disk with a volatile cache of 16 MiB; stores of 4 KiB chunks on it.",
+    spinning("cache volatile"), [RAW, LINEAR] + snapshots() + redirected("whole"),
+    [Test("fsync", "random 4K writes, each with an fsync",
+          "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1 --fsync=1"),
+     Test("fsync-again", "the same written again",
+          "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1 --fsync=1", fresh=False),
+     Test("random-32", "random 4K writes, qd 32",
+          "--rw=randwrite --bs=4k --size=1g --io_size=64m --iodepth=32",
+          warm="--rw=randwrite --bs=4k --offset=512m --size=512m --io_size=32m --iodepth=32")],
+    column("cowsnap R", ["fsync", "random-32"], 8, 8))
 
 # ---- behind a battery-backed cache ---------------------------------------------
 
@@ -134,21 +163,22 @@ BATTERY_TESTS = [
 ]
 MODES = ["cowsnap P", "cowsnap N"]
 BATTERY_TARGETS = {**row("sync", MODES, .20, .22), **row("large", MODES, .22, .24),
-                   **row("random-1", MODES, .12, .13)}
+                   **row("random-1", MODES, .12, .13),
+                   **column("cowsnap R", ["sync", "large", "random-1"], .45, .95, 12)}
 
 BATTERY = Grid(
     "battery", "Battery-backed cache, eager",
     "A battery-backed cache of 16 MiB that writes whenever the head has nothing to read. Before "
     "each measurement, the same kind of load fills the cache.",
-    spinning("cache battery destage_percent 0", 2), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
-    BATTERY_TARGETS)
+    spinning("cache battery destage_percent 0", 2),
+    [RAW, LINEAR] + snapshots() + redirected("whole"), BATTERY_TESTS, BATTERY_TARGETS)
 
 BATTERY_LAZY = Grid(
     "battery-lazy", "Battery-backed cache, lazy",
     "The same cache, except that it starts to write only when it is more than half full, like "
     "controllers that gather writes.",
-    spinning("cache battery destage_percent 50", 2), [RAW, LINEAR] + snapshots(), BATTERY_TESTS,
-    BATTERY_TARGETS)
+    spinning("cache battery destage_percent 50", 2),
+    [RAW, LINEAR] + snapshots() + redirected("whole"), BATTERY_TESTS, BATTERY_TARGETS)
 
 # ---- memory: what the processor has to do ------------------------------------------
 
@@ -175,7 +205,7 @@ MEMORY = Grid(
     "First writes to 64 MiB. Virtual time counts instructions, so a rate follows from their number.",
     memory,
     [RAW, LINEAR, THIN] + snapshots() + snapshots(128, suffix=" 128") +
-    eight(("random",), "eight"),
+    eight(("random",), "eight") + redirected(),
     MEMORY_TESTS,
     {**row("random", RAM_MODES, .30, .38, .50),
      **row("again", RAM_MODES, .97, .97, .97),
@@ -184,7 +214,8 @@ MEMORY = Grid(
      **row("large-again", RAM_MODES, .97, .97, .97),
      **row("large-read", RAM_MODES, .97, .97, .97),
      **row("snap-read", RAM_MODES, .60, .85, .60),
-     **row("random", ["cowsnap P ×8", "cowsnap N ×8"], .98, .98)},
+     **row("random", ["cowsnap P ×8", "cowsnap N ×8"], .98, .98),
+     **column("cowsnap R", ["random", "again", "large"], .36, .93, .50)},
     instructions=True)
 
 # ---- a solid-state disk ---------------------------------------------------------------
@@ -192,7 +223,7 @@ MEMORY = Grid(
 SSD = Grid(
     "ssd", "Solid-state disk",
     "null_blk: each request takes 80 µs, any number of them run in parallel, no cache.",
-    solid_state, [RAW, LINEAR, THIN] + snapshots(),
+    solid_state, [RAW, LINEAR, THIN] + snapshots() + redirected(),
     [Test("random-1", "random 4K writes, qd 1",
           "--rw=randwrite --bs=4k --size=448m --io_size=16m --iodepth=1"),
      Test("again", "the same again",
@@ -200,4 +231,5 @@ SSD = Grid(
      Test("random-32", "random 4K writes, qd 32",
           "--rw=randwrite --bs=4k --size=448m --io_size=32m --iodepth=32"),
      Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=128m", "MB/s")],
-    {**row("random-1", MODES, .31, .48), **row("again", MODES, .97, .97)})
+    {**row("random-1", MODES, .31, .48), **row("again", MODES, .97, .97),
+     **column("cowsnap R", ["random-1", "again", "random-32", "large"], .78, .95, .70, .55)})

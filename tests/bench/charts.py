@@ -14,7 +14,7 @@ from matplotlib import pyplot, ticker  # noqa: E402  pylint: disable=wrong-impor
 
 COLOURS = {"raw": "#444444", "dm-linear": "#999999", "dm-snapshot P": "#d62728",
            "dm-snapshot N": "#ff9896", "dm-thin": "#9467bd", "cowsnap P": "#1f77b4",
-           "cowsnap N": "#17becf"}
+           "cowsnap N": "#17becf", "cowsnap R": "#2ca02c"}
 
 
 def save(figure, directory, name):

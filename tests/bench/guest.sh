@@ -16,6 +16,7 @@ SNAPS=()	# the snapshots of the stack, first made first
 DISKS=()	# names of spinning disks, whose counters are shown
 STACK=()	# how to make the stack again
 MADE=()		# devices of the stack, last made last
+SEALED=''	# by the first store: what is in that goes home when the stack is taken down
 
 MIB=2048	# in sectors
 
@@ -163,6 +164,33 @@ stack_cowsnap()
 	TARGET=/dev/mapper/origin
 }
 
+# stack_cowsnap_redirect CHUNK [FEATURE...]: a snapshot of a sealed origin. What is written first goes
+# to the store, which may have nothing else.
+stack_cowsnap_redirect()
+{
+	local chunk=$1 len
+	local -a features=(redirect 90 "${@:2}")
+
+	len=$(sectors "$BASE")
+	zero "${STORES[0]}"
+	make_dm new "0 $len cowsnap $BASE ${STORES[0]} P $chunk"
+	dmsetup remove new
+	cowsnap seal "$BASE" "${STORES[0]}" >&2
+	SEALED=1
+	layer snap0 "0 $len cowsnap $BASE ${STORES[0]} P $chunk ${#features[@]} ${features[*]}"
+	layer origin "0 $len cowsnap-origin $BASE 2 store ${STORES[0]}"
+	SNAPS=(/dev/mapper/snap0)
+	TARGET=/dev/mapper/origin
+}
+
+# What the store has of the origin goes home.
+settle()
+{
+	cowsnap settle "$BASE" "${STORES[0]}" >&2
+	cowsnap unseal "$BASE" "${STORES[0]}" >&2
+	SEALED=''
+}
+
 # stack_cowsnap_tracker CHUNK: an origin whose only snapshot has been given up to a tracker.
 stack_cowsnap_tracker()
 {
@@ -230,6 +258,7 @@ unstack()
 		dmsetup remove "${MADE[i]}"
 	done
 	MADE=()
+	[[ -z $SEALED ]] || settle
 }
 
 # A new snapshot in place of the old one: what is written next is written first.

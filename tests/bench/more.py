@@ -4,7 +4,7 @@ of snapshots, and the cost in processor time and memory."""
 
 import statistics
 
-from cases import LINEAR, memory, spinning
+from cases import LINEAR, memory, redirected, spinning
 from grid import Grid, Stack, Test
 from tables import Column, Derived, Goal, Row, Table
 
@@ -158,9 +158,65 @@ BACKUP = Table(
     [Row("alone", "writes, nothing beside them"), Row("both/writes", "writes beside the backup"),
      Row("both/backup", "the backup", "MB/s", job=1)],
     [Column(stack.label, backup(stack), stack.words.startswith("cowsnap"))
-     for stack in [Stack("raw", "raw"), Stack("dm-thin", "thin 128", "thin")] + FOUR],
+     for stack in [Stack("raw", "raw"), Stack("dm-thin", "thin 128", "thin")] + FOUR +
+     redirected("whole")],
     goals=[Goal(f"what the backup takes of the writer's rate, cowsnap {mode} to dm-snapshot {mode}", .5,
-                backup_cost(mode), at_most=True) for mode in "PN"])
+                backup_cost(mode), at_most=True) for mode in "PN"] +
+          [Goal(f"{title}, cowsnap R", .95,
+                lambda values, name=name: values[name, "cowsnap R"] / values[name, "raw"])
+           for title, name in (("writes beside the backup", "both/writes"),
+                               ("the backup", "both/backup"))])
+
+# ---- what redirected data costs later -------------------------------------------------
+
+MIXED = "--rw=randrw --rwmixread=80 --bs=4k --size=1g --runtime=15 --time_based"
+SETTLED = 10240     # chunks
+PERCENT = (1, 5, 20)
+
+
+def later(stack):
+    lines = [spinning("cache none")(stack.place), f"stack {stack.words}"]
+    for depth in (1, 32):
+        lines += [f"measure mixed-{depth} {MIXED} --iodepth={depth}", "fresh"]
+    before = 0
+    for percent in PERCENT:
+        lines += [f"measure write-{percent} --rw=randwrite --bs=4k --size=128m --iodepth=32 "
+                  f"--io_size={(percent - before) * 328 * 4}k --randseed={percent}",
+                  f"measure read-{percent} --rw=read --bs=1m --size=128m"]
+        before = percent
+    if stack.words.startswith("cowsnap_redirect"):
+        write = f"--rw=randwrite --bs=4k --size=1g --io_size={SETTLED * 4}k --iodepth=32"
+        lines += ["fresh", f"measure write-alive {write}", "timed alive unstack",
+                  f"stack {stack.words}", f"measure write-deleted {write}", "dmsetup remove snap0",
+                  "dmsetup message origin 0 delete 0", "MADE=(origin)", "timed deleted unstack"]
+    else:
+        lines.append("unstack")
+    return "\n".join(lines) + "\n"
+
+
+REDIRECTED = Table(
+    "redirected", "What redirected writes cost others, and later",
+    "One disk without write cache, chunks of 4 KiB. Reads of 1 MiB go over 128 MiB of the origin "
+    "of which so much was written before, at random. Settling is that of 40 MiB, written at random "
+    "over 1 GiB, with `cowsnap settle` and its buffer of 16 MiB: with the snapshot, or deleted.",
+    [Row(f"mixed-{depth}/{what}", f"80 % reads, qd {depth}: {what}", f"{what} io/s")
+     for depth in (1, 32) for what in ("reads", "writes")] +
+    [Row(f"read-{percent}", f"1 MiB reads of the origin, {percent} % written", "MB/s")
+     for percent in PERCENT] +
+    [Row(name, f"settling, {title}", "ms", False, scale=1e-6)
+     for name, title in (("alive", "with the snapshot"), ("deleted", "snapshot deleted"))],
+    [Column(stack.label, later(stack), stack.words.startswith("cowsnap"))
+     for stack in [Stack("raw", "raw"), Stack("cowsnap P", "cowsnap P 8")] + redirected("whole")],
+    derived=[Derived(f"{name}-rate", f"settling, {title}", "chunks/s",
+                     lambda values, stack, name=name: SETTLED / values[name, stack] * 1e3)
+             for name, title in (("alive", "with the snapshot"), ("deleted", "snapshot deleted"))],
+    goals=[Goal(f"80 % reads, qd {depth}: writes, cowsnap R", 1,
+                lambda values, name=f"mixed-{depth}/writes": values[name, "cowsnap R"] /
+                values[name, "raw"]) for depth in (1, 32)] +
+          [Goal(f"settling, {title}, chunks a second", limit,
+                lambda values, name=name: values[f"{name}-rate", "cowsnap R"])
+           for name, title, limit in (("alive", "with the snapshot", 280),
+                                      ("deleted", "snapshot deleted", 550))])
 
 # ---- files: other ways of having snapshots ----------------------------------------------
 
@@ -299,5 +355,5 @@ HEAD = Table(
                    Stack("cowsnap P, tail", "cowsnap P 8"),
                    Stack("cowsnap P, head", "cowsnap P 8")]])
 
-ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, FILES, SCALE,
+ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, REDIRECTED, FILES, SCALE,
        PROCESSORS, HEAD]

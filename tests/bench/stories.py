@@ -9,7 +9,8 @@ LINEAR = Stack("dm-linear", "linear")
 THIN = Stack("dm-thin", "thin 128")
 STOCK = [Stack("dm-snapshot P", "snapshot P 8"), Stack("dm-snapshot N", "snapshot N 8")]
 COWSNAP = [Stack("cowsnap P", "cowsnap P 8"), Stack("cowsnap N", "cowsnap N 8")]
-ALL = [RAW, LINEAR, *STOCK, THIN, *COWSNAP]
+REDIRECT = Stack("cowsnap R", "cowsnap_redirect 8")
+ALL = [RAW, LINEAR, *STOCK, THIN, *COWSNAP, REDIRECT]
 
 
 def columns(stacks, before, after):
@@ -17,6 +18,11 @@ def columns(stacks, before, after):
     return [Column(stack.label, "\n".join([before(stack), f"stack {stack.words}", after(stack),
                                            "unstack"]) + "\n",
                    stack.words.startswith("cowsnap")) for stack in stacks]
+
+
+def redirect_goal(title, row, limit):
+    return Goal(f"{title}, cowsnap R", limit,
+                lambda values: values[row, "cowsnap R"] / values[row, "raw"])
 
 
 def cut(device, origin, store, gap=0):
@@ -80,7 +86,8 @@ A = Table(
     columns(ALL + FAR, raid_with_files, database), memory="6G",
     goals=[Goal(f"small file, third run, {mode}", .95,
                 lambda values, mode=mode: values["settle-3", mode] / values["settle-3", "raw"])
-           for mode in ("cowsnap P", "cowsnap N")],
+           for mode in ("cowsnap P", "cowsnap N")] +
+          [redirect_goal("random writes, O_DIRECT", "direct", 1.5)],
     reports=[Reported(title + far, row, ratio, f"dm-snapshot P{far}", f"cowsnap P{far}")
              for title, row, ratio in (("random writes, O_DIRECT", "direct", 25 / 159),
                                        ("small file, first run", "settle-1", 33 / 200),
@@ -115,7 +122,7 @@ B = Table(
     [Row("mix/reads", "reads", "reads io/s"), Row("mix/writes", "writes", "writes io/s"),
      Row("mix/latency", "mean latency of a write", "writes ms", ratio=False)],
     columns(ALL, raid("cache battery cache_blocks 512", cut("/dev/md0", 768, 1400)), lambda stack: MIX),
-    memory="6G",
+    memory="6G", goals=[redirect_goal("writes", "mix/writes", 1)],
     reports=[Reported("reads", "mix/reads", 855 / 1340),
              Reported("writes", "mix/writes", 214 / 336)],
     reported="1340 reads and 336 writes a second without a snapshot, 855 and 214 with dm-snapshot "
@@ -258,7 +265,8 @@ D = Table(
      Row("beside/origin", "the writer beside it"),
      Row("throttled/other", "the neighbour, throttle 20", job=1),
      Row("throttled/origin", "the writer, throttle 20")],
-    columns(ALL + FAR, with_neighbour, leach), memory="6G", goals=throttle_goals(),
+    columns(ALL + FAR, with_neighbour, leach), memory="6G",
+    goals=throttle_goals() + [redirect_goal("sequential 4K O_SYNC writes", "first", .75)],
     derived=[Derived(f"kept-{name}", f"what the neighbour keeps{how}", "ratio",
                      lambda values, stack, name=name: values[f"{name}/other", stack] /
                      values["alone/other", "raw"])
@@ -338,6 +346,7 @@ F = Table(
     [Row("files", "files created", "1/s")],
     columns(ALL + [Stack("dm-snapshot P ×2", "snapshot P 8 2"), Stack("cowsnap P ×2", "cowsnap P 8 2")],
             lambda stack: one_disk_with_ext4(stack, "battery"), small_files), memory="6G",
+    goals=[redirect_goal("files created", "files", .6)],
     reports=[Reported("one snapshot", "files", 313 / 9236),
              Reported("two", "files", 199 / 9236, "dm-snapshot P ×2", "cowsnap P ×2")],
     reported="9236 a second without a snapshot, 313 with one, 199 with two.\n")
