@@ -10,6 +10,7 @@
 #include "admin/tuning.h"
 #include "copy/undo.h"
 #include "disk/current.h"
+#include "disk/prepare.h"
 #include "disk/super.h"
 #include "io/ahead.h"
 #include "io/around.h"
@@ -19,6 +20,7 @@
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/store.h"
+#include "store/zones.h"
 
 int cow_store_reserve_undo(struct cow_store *store, unsigned int kib)
 {
@@ -102,6 +104,9 @@ static int store_set_redirect(struct cow_store *store, unsigned int percent)
 		change.either = true;
 		r = cow_change_end(&change);
 	}
+	/* Small zones would be full, and be left, all the time. */
+	if (!r && percent && store->options.log)
+		r = cow_super_extend(store, cow_zones_first_blocks(store));
 	if (!r) {
 		spin_lock(&store->origin->state_lock);
 		cow_current_hook(store);

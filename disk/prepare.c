@@ -112,6 +112,17 @@ static int super_extend(struct cow_store *store)
 	return r ?: super_name_blocks(store, to);
 }
 
+int cow_super_extend(struct cow_store *store, u64 blocks)
+{
+	int r = 0;
+
+	cow_super_lock(store);
+	while (!r && store->space.blocks < min(blocks, store->space.max_blocks))
+		r = super_extend(store);
+	cow_super_unlock(store);
+	return r;
+}
+
 /* What a step has prepared may be used: unblock the store. */
 static void store_prepared(struct cow_store *store, int r, const char *failure)
 {

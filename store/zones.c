@@ -42,8 +42,12 @@
 #define ZONES_AHEAD		2U
 #define READY_MOST		8U
 
-/* Segments that are looked at for one zone: the lock is held meanwhile. */
+/*
+ * Segments that are looked at for one zone: the lock is held meanwhile. A store that redirects has
+ * large zones far behind its start, and few chunks in use before them.
+ */
 #define ZONE_SEGMENTS		16U
+#define ZONE_SEGMENTS_FAR	128U
 
 /* A copy of a larger chunk takes longer than the seek that a log spares. */
 #define LOG_CHUNK_SECTORS	512U
@@ -82,10 +86,11 @@ void cow_zone_pass_on(struct cow_store *store)
 static u32 find_run(struct cow_store *store, u64 *place)
 {
 	struct cow_space *space = &store->space;
+	u32 segments = store->options.redirect ? ZONE_SEGMENTS_FAR : ZONE_SEGMENTS;
 	u32 most = zone_most(store), best = 0, nr, i;
 	u64 found, best_segment = 0;
 
-	for (i = 0; i < ZONE_SEGMENTS && best < most; i++) {
+	for (i = 0; i < segments && best < most; i++) {
 		nr = cow_space_longest(space, store->zone_segment, most, &found);
 		if (nr > best) {
 			best = nr;
@@ -101,7 +106,8 @@ static u32 find_run(struct cow_store *store, u64 *place)
 
 /*
  * Zones leave single chunks behind, so those that are ready run out of long runs before they are
- * used. But an opening reads all tables that are ready: not many more than are used.
+ * used. But an opening reads all tables that are ready: not many more than are used. Where writes
+ * are redirected the log is all that makes them quick: then as many as it asks for.
  */
 static void make_more_ready(struct cow_store *store, u64 end)
 {
@@ -109,7 +115,8 @@ static void make_more_ready(struct cow_store *store, u64 end)
 	u64 ready = cow_space_ready(space);
 
 	if (space->blocks < space->max_blocks && !READ_ONCE(store->extend_failed) &&
-	    end + ZONES_AHEAD * zone_most(store) > ready && ready < space->used * READY_MOST)
+	    end + ZONES_AHEAD * zone_most(store) > ready &&
+	    (store->options.redirect || ready < space->used * READY_MOST))
 		queue_work(store->origin->wq, &store->extend_work);
 }
 
@@ -127,6 +134,18 @@ bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
 	zone->under_way = 0;
 	zone->next = 0;
 	return true;
+}
+
+u64 cow_zones_first_blocks(const struct cow_store *store)
+{
+	const struct cow_space *space = &store->space;
+	struct cowsnap_segment seg;
+	u64 index = 0;
+
+	do {
+		cowsnap_get_segment(space->geometry, index++, &seg);
+	} while (seg.slots < zone_most(store) && seg.end < space->nr_chunks / 2);
+	return min_t(u64, seg.first_block + seg.blocks, space->max_blocks);
 }
 
 void cow_zone_open(struct cow_store *store, struct cow_zone *zone, struct cow_zone *fresh)

@@ -36,6 +36,12 @@ bool cow_zones_wanted(const struct cow_store *store);
  */
 bool cow_zone_take(struct cow_store *store, struct cow_zone *zone);
 
+/*
+ * Table blocks up to the first segment that has room for a zone of full size, in the first half of
+ * the store. For a store with tables.
+ */
+u64 cow_zones_first_blocks(const struct cow_store *store);
+
 /* The superblock names @fresh, in the place of @zone, which has been left. state_lock held. */
 void cow_zone_open(struct cow_store *store, struct cow_zone *zone, struct cow_zone *fresh);
 
