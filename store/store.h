@@ -195,15 +195,22 @@ static inline u32 cow_store_damage(const struct cow_store *store)
 	return max(READ_ONCE(store->damage_epoch), READ_ONCE(store->lost_epoch));
 }
 
-/* How large a region is copied around a write, in sectors. */
+/*
+ * How large a region is copied around a write, in sectors. Nothing where writes are redirected:
+ * what is copied before it is written is written home, where else it would go to the log.
+ */
 static inline sector_t cow_store_around(const struct cow_store *store)
 {
+	if (READ_ONCE(store->options.redirect))
+		return 0;
 	return (sector_t)READ_ONCE(store->options.copy_around) << (10 - SECTOR_SHIFT);
 }
 
-/* How far this store may be copied to ahead of a writer, in sectors. */
+/* How far this store may be copied to ahead of a writer, in sectors. As above. */
 static inline sector_t cow_store_ahead(const struct cow_store *store)
 {
+	if (READ_ONCE(store->options.redirect))
+		return 0;
 	return (sector_t)READ_ONCE(store->options.copy_ahead) << (10 - SECTOR_SHIFT);
 }
 
