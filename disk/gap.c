@@ -26,7 +26,10 @@ static const u16 ladder[COW_GAP_RUNGS] = {
 	0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128
 };
 
-/* Records on each rung of a round; during a rest so many are looked at together. */
+/*
+ * Records on each rung of a round, half as many where all of them miss their turn; during a rest so
+ * many are looked at together.
+ */
 #define TRIES			8U
 #define WATCHED			32U
 
@@ -59,6 +62,7 @@ static void go_to(struct cow_gap *gap, u8 rung)
 {
 	gap->rung = rung;
 	gap->nr = 0;
+	gap->quick = 0;
 	gap->sum = 0;
 }
 
@@ -195,9 +199,10 @@ void cow_gap_note(struct cow_gap *gap, u32 us, u32 most)
 	if (!gap->last)
 		begin_round(gap, most);
 	gap->nr++;
+	gap->quick += us < TURN_LEAST_US;
 	gap->sum += min(us, RECORD_MOST_US);
 	if (gap->rests)
 		note_while_resting(gap, most);
-	else if (gap->nr == TRIES)
-		rung_is_tried(gap, gap->sum / TRIES);
+	else if (gap->nr == TRIES || (gap->nr == TRIES / 2 && !gap->quick))
+		rung_is_tried(gap, gap->sum / gap->nr);
 }

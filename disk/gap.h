@@ -15,6 +15,7 @@ struct cow_gap {
 	u8 top;				/* the largest that a zone has allowed so far */
 	bool rests;
 	u32 nr, sum;			/* records judged on this rung, and their microseconds */
+	u32 quick;			/* of these, those that missed no turn */
 	u32 mean[COW_GAP_RUNGS];	/* of the last round */
 	u32 low;			/* the least mean of this round */
 	u32 rest;			/* records until the next round */
