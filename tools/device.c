@@ -228,6 +228,8 @@ static int open_disk(struct device *dev, const char *path, bool write)
 		return fail(dev, "out of memory");
 	dev->io.read = direct_read;
 	dev->io.write = direct_write;
+	/* The page cache writes what it has gathered with a queue, and in order. */
+	dev->io.write_soon = file_write;
 	return 0;
 }
 

@@ -19,6 +19,13 @@ int io_write(struct io *io, uint64_t offset, const void *data, size_t len)
 	return within(io, offset, len) ? io->write(io, offset, data, len) : -1;
 }
 
+int io_write_soon(struct io *io, uint64_t offset, const void *data, size_t len)
+{
+	if (!io->write_soon)
+		return io_write(io, offset, data, len);
+	return within(io, offset, len) ? io->write_soon(io, offset, data, len) : -1;
+}
+
 int io_sync(struct io *io)
 {
 	return io->sync(io);

@@ -32,6 +32,16 @@
 #define BATCH_BYTES	(64U << 20)
 #define BATCH_CHUNKS	16U
 
+/* So much of it is read in the order of places, then written in that of home. */
+#define MOVE_BYTES	(16U << 20)
+/* One read covers at most so much, and holes in it at most so much. */
+#define SPAN_BYTES	(1U << 20)
+#define HOLE_BYTES	(64U << 10)
+
+struct move {
+	u64 chunk, place;
+};
+
 static int fail(struct settle *t, const char *why)
 {
 	t->why = why;
@@ -316,7 +326,7 @@ static int copy_home(struct settle *t, size_t nr, struct entry e)
 	e.kind = COWSNAP_SLOT_COPIED;
 	e.crc = data_crc(t, e.place);
 	e.marks = 0;
-	if (io_write(t->s->io, chunk_sector(t->s, e.place) * SECTOR, t->data, chunk_bytes(t)))
+	if (io_write_soon(t->s->io, chunk_sector(t->s, e.place) * SECTOR, t->data, chunk_bytes(t)))
 		return fail(t, "the store cannot be written");
 	if (store_add_entry(t->s, &e))
 		return fail(t, "out of memory");
@@ -379,21 +389,108 @@ static int turn_older(struct settle *t)
 
 /* ---- 5 and 6: the newest goes home ---- */
 
-static int write_home(struct settle *t)
+static size_t moves_max(const struct settle *t)
 {
-	struct chunk_group g = { 0 };
-	const struct entry *e;
+	return chunk_bytes(t) < MOVE_BYTES ? MOVE_BYTES / chunk_bytes(t) : 1;
+}
 
-	while (next_of_batch(t, &g)) {
-		e = entry_at(t, g.current);
-		if (read_store(t, e->place))
+static int by_place_of_move(const void *a, const void *b)
+{
+	const struct move *const *x = a, *const *y = b;
+
+	return ((*x)->place > (*y)->place) - ((*x)->place < (*y)->place);
+}
+
+static u8 *data_of(const struct settle *t, const struct move *m)
+{
+	return t->moved + (m - t->move) * chunk_bytes(t);
+}
+
+/* How many of these, which are in the order of places, are read at a time? */
+static size_t span_of(const struct settle *t, struct move **m, size_t nr)
+{
+	size_t i;
+
+	for (i = 1; i < nr; i++)
+		if ((m[i]->place - m[i - 1]->place - 1) * chunk_bytes(t) > HOLE_BYTES ||
+		    (m[i]->place + 1 - m[0]->place) * chunk_bytes(t) > SPAN_BYTES)
+			break;
+	return i;
+}
+
+static int read_one(struct settle *t, const struct move *m)
+{
+	if (read_store(t, m->place))
+		return -1;
+	memcpy(data_of(t, m), t->data, chunk_bytes(t));
+	return 0;
+}
+
+/* What cannot be read in one of its holes is nobody's loss. */
+static int read_span(struct settle *t, struct move **m, size_t nr)
+{
+	size_t i, len = (m[nr - 1]->place + 1 - m[0]->place) * chunk_bytes(t);
+
+	if (nr > 1 && !io_read(t->s->io, chunk_sector(t->s, m[0]->place) * SECTOR, t->span, len)) {
+		for (i = 0; i < nr; i++)
+			memcpy(data_of(t, m[i]),
+			       t->span + (m[i]->place - m[0]->place) * chunk_bytes(t), chunk_bytes(t));
+		return 0;
+	}
+	for (i = 0; i < nr; i++)
+		if (read_one(t, m[i]))
 			return -1;
-		if (io_write(t->home, e->chunk * chunk_bytes(t), t->data, bytes_of(t, e->chunk)))
+	return 0;
+}
+
+static int read_moves(struct settle *t, size_t nr)
+{
+	struct move **in_order = malloc(nr * sizeof(*in_order));
+	size_t i, part;
+	int r = 0;
+
+	if (!in_order)
+		return fail(t, "out of memory");
+	for (i = 0; i < nr; i++)
+		in_order[i] = &t->move[i];
+	qsort(in_order, nr, sizeof(*in_order), by_place_of_move);
+	for (i = 0; i < nr && !r; i += part) {
+		part = span_of(t, in_order + i, nr - i);
+		r = read_span(t, in_order + i, part);
+	}
+	free(in_order);
+	return r;
+}
+
+static int write_moves(struct settle *t, size_t nr)
+{
+	const struct move *m;
+
+	for (m = t->move; m < t->move + nr; m++) {
+		if (io_write_soon(t->home, m->chunk * chunk_bytes(t), data_of(t, m),
+				  bytes_of(t, m->chunk)))
 			return fail(t, "the origin cannot be written");
 		t->done++;
 		if (t->show)
 			t->show(t);
 	}
+	return 0;
+}
+
+static int write_home(struct settle *t)
+{
+	struct chunk_group g = { 0 };
+	size_t nr;
+
+	do {
+		for (nr = 0; nr < moves_max(t) && next_of_batch(t, &g); nr++)
+			t->move[nr] = (struct move){
+				.chunk = entry_at(t, g.current)->chunk,
+				.place = entry_at(t, g.current)->place,
+			};
+		if (nr && (read_moves(t, nr) || write_moves(t, nr)))
+			return -1;
+	} while (nr);
 	return io_sync(t->home) ? fail(t, "the origin cannot be written") : 0;
 }
 
@@ -455,15 +552,35 @@ static int make_whole(struct settle *t)
 	return records_judge(t->s) || exceptions_judge(t->s) ? fail(t, "out of memory") : 0;
 }
 
+static void free_memory(struct settle *t)
+{
+	free(t->data);
+	free(t->move);
+	free(t->moved);
+	free(t->span);
+	t->data = NULL;
+	t->move = NULL;
+	t->moved = NULL;
+	t->span = NULL;
+}
+
+static bool take_memory(struct settle *t)
+{
+	t->data = malloc(chunk_bytes(t));
+	t->move = malloc(moves_max(t) * sizeof(*t->move));
+	t->moved = malloc(moves_max(t) * chunk_bytes(t));
+	t->span = malloc(SPAN_BYTES);
+	return t->data && t->move && t->moved && t->span;
+}
+
 int settle_all(struct settle *t)
 {
 	int r;
 
-	t->data = malloc(chunk_bytes(t));
-	if (!t->data)
-		return fail(t, "out of memory");
-	r = make_whole(t) || write_supers(t) || free_dead(t) || settle_batches(t) ? -1 : 0;
-	free(t->data);
-	t->data = NULL;
+	if (!take_memory(t))
+		r = fail(t, "out of memory");
+	else
+		r = make_whole(t) || write_supers(t) || free_dead(t) || settle_batches(t) ? -1 : 0;
+	free_memory(t);
 	return r;
 }

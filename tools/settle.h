@@ -10,6 +10,8 @@
 
 #include "store.h"
 
+struct move;
+
 struct settle {
 	struct store *s;
 	struct io *home;
@@ -23,6 +25,8 @@ struct settle {
 	const char *why;	/* it failed, in a sentence */
 
 	u8 *data;		/* of one chunk */
+	struct move *move;	/* chunks that come home together */
+	u8 *moved, *span;	/* their data; what is read at a time */
 	u64 from, to;		/* the batch: these chunks of the origin, half open */
 	u64 next, begin;	/* where a free place is looked for; where that began in this batch */
 	bool around;		/* the end of the store has been reached since */
