@@ -105,7 +105,7 @@ static int store_set_redirect(struct cow_store *store, unsigned int percent)
 		r = cow_change_end(&change);
 	}
 	/* Small zones would be full, and be left, all the time. */
-	if (!r && percent)
+	if (!r && percent && store->options.log)
 		r = cow_super_extend(store, cow_zones_first_blocks(store));
 	if (!r) {
 		spin_lock(&store->origin->state_lock);
@@ -147,7 +147,7 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 	}
 	spin_unlock(&store->origin->state_lock);
 	/* Zones are left, or named. */
-	if (is_given(given, COW_OPTION_LOG) || is_given(given, COW_OPTION_REDIRECT))
+	if (is_given(given, COW_OPTION_LOG))
 		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	if (is_given(given, COW_OPTION_THROTTLE)) {
 		cow_engine_set_throttle(store->origin->engine, given->value.throttle);

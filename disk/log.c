@@ -65,9 +65,6 @@ MODULE_PARM_DESC(log_gap,
  */
 #define LOG_JOB_SECTORS		(256U << 10 >> SECTOR_SHIFT)
 
-/* Without the option log only short runs go there, and only redirected ones. */
-#define LOG_SMALL_SECTORS	(64U << 10 >> SECTOR_SHIFT)
-
 /* Between two turns of the zones at least. */
 #define TURN_JIFFIES		(HZ / 10UL)
 
@@ -267,17 +264,6 @@ u32 cow_log_run_max(const struct cow_meta *meta)
 		     cowsnap_log_slots(&meta->geometry));
 }
 
-/* Is it for the log, as the options say? */
-static bool is_for_log(const struct cow_pending *p, const struct cow_job *job)
-{
-	const struct cow_store *store = p->store;
-
-	if (READ_ONCE(store->options.log))
-		return p->kind == COW_COPIED || p->kind == COW_CURRENT;
-	return p->kind == COW_CURRENT && cow_log_is_used(store) &&
-	       job->nr_sectors <= LOG_SMALL_SECTORS;
-}
-
 /* Could a record take the run? */
 static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 		      const struct cow_job *job)
@@ -285,7 +271,9 @@ static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 	const struct cow_store *store = meta->store;
 	unsigned int sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
 
-	return is_for_log(p, job) && cow_log_suits(store) && !cow_meta_is_fenced(meta) &&
+	return READ_ONCE(store->options.log) && cow_log_suits(store) &&
+	       !cow_meta_is_fenced(meta) &&
+	       (p->kind == COW_COPIED || p->kind == COW_CURRENT) &&
 	       !READ_ONCE(job->speculative) && job->nr_sectors <= LOG_JOB_SECTORS &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;

@@ -57,11 +57,6 @@ bool cow_log_suits(const struct cow_store *store)
 	return store->meta && store->chunk_sectors <= LOG_CHUNK_SECTORS;
 }
 
-bool cow_log_is_used(const struct cow_store *store)
-{
-	return READ_ONCE(store->options.log) || READ_ONCE(store->options.redirect);
-}
-
 static u32 zone_most(const struct cow_store *store)
 {
 	return min3((u64)ZONE_SECTORS >> store->chunk_shift, (u64)COWSNAP_ZONE_CHUNKS,
@@ -74,7 +69,7 @@ bool cow_zones_wanted(const struct cow_store *store)
 	u64 kept = space->used + space->total / FREE_SHARE + zone_most(store);
 
 	lockdep_assert_held(&store->origin->state_lock);
-	return cow_log_is_used(store) && cow_log_suits(store) && !store->zones_ending &&
+	return store->options.log && cow_log_suits(store) && !store->zones_ending &&
 	       !store->closing && kept < space->total && zone_most(store) >= ZONE_LEAST;
 }
 
@@ -226,7 +221,7 @@ bool cow_zone_is_due(const struct cow_store *store, struct cow_zone *zone)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	if (zone->state == COW_ZONE_OPEN &&
-	    (!cow_log_is_used(store) || store->zones_ending || store->closing))
+	    (!store->options.log || store->zones_ending || store->closing))
 		zone->state = COW_ZONE_FULL;
 	return zone->state == COW_ZONE_FULL && !zone->under_way;
 }

@@ -27,10 +27,7 @@ struct cow_zone {
 /* May this store have a log: are its chunks small enough? Any context. */
 bool cow_log_suits(const struct cow_store *store);
 
-/* Does anything go by its log: copies (option log), or what is redirected? Any context. */
-bool cow_log_is_used(const struct cow_store *store);
-
-/* Does it want zones now: is its log used, and does it not fill up? state_lock held. */
+/* Does it want zones now: is its log on, and does it not fill up? state_lock held. */
 bool cow_zones_wanted(const struct cow_store *store);
 
 /*
