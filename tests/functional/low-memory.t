@@ -131,6 +131,25 @@ early()
 	dmremove real
 }
 
+# written_sectors DEVICE: so far.
+written_sectors()
+{
+	local count
+
+	read -r _ _ _ _ _ _ count _ <"$(sysfs "$1")/stat"
+	echo "$count"
+}
+
+# The log gets its zones, and tables are made ready for the next ones: nothing is written any more.
+is_still()
+{
+	local before
+
+	before=$(written_sectors "$1")
+	sleep 2
+	[ "$(written_sectors "$1")" = "$before" ]
+}
+
 # redirected WRITES: each a chunk of its own, in records of which none was known to be durable when
 # the power went.
 redirected()
@@ -150,7 +169,12 @@ redirected()
 	origin_up o "$base" store /dev/mapper/cow
 	snap_up s "$base" /dev/mapper/cow P 8
 	dm message o 0 set redirect 60
-	sleep 1		# the log gets its zones
+	# With zones that none of the writes fills.
+	dmremove s
+	dmremove o
+	origin_up o "$base" store /dev/mapper/cow
+	snap_up s "$base" /dev/mapper/cow P 8
+	wait_for 60 is_still "$store"
 	swap_table cow "$(delay_table "$store" 0 120000)"
 	fio --name=w --filename=/dev/mapper/o --allow_file_create=0 --ioengine=libaio --direct=1 \
 		--iodepth="$nr" --bs=4k --rw=write:4k --offset=1m --io_size=$((nr * 4096)) \
