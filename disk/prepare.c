@@ -117,7 +117,7 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
 	int r = 0;
 
 	cow_super_lock(store);
-	while (!r && store->space.blocks < min(blocks, store->space.max_blocks))
+	while (!r && store->space.blocks < min_t(u64, blocks, store->space.max_blocks))
 		r = super_extend(store);
 	cow_super_unlock(store);
 	return r;
