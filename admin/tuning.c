@@ -94,19 +94,21 @@ static int store_set_redirect(struct cow_store *store, unsigned int percent)
 	unsigned int noio = cow_admin_enter(store->origin);
 	const char *why = percent ? stands_in_the_way(store) : NULL;
 	struct cow_change change;
-	int r = -EINVAL;
+	int r = 0;
 
 	if (why) {
 		DMERR("store %pg cannot redirect: %s", store->bdev, why);
-	} else {
+		r = -EINVAL;
+	} else if (percent && store->options.log) {
+		/* Small zones would be full, and be left, all the time. */
+		r = cow_super_extend(store, cow_zones_first_blocks(store));
+	}
+	if (!r) {
 		cow_change_begin(&change, store, NULL);
 		change.options.redirect = percent;
 		change.either = true;
 		r = cow_change_end(&change);
 	}
-	/* Small zones would be full, and be left, all the time. */
-	if (!r && percent && store->options.log)
-		r = cow_super_extend(store, cow_zones_first_blocks(store));
 	if (!r) {
 		spin_lock(&store->origin->state_lock);
 		cow_current_hook(store);

@@ -112,14 +112,34 @@ static int super_extend(struct cow_store *store)
 	return r ?: super_name_blocks(store, to);
 }
 
+/*
+ * Commits go on while empty blocks are written, since no superblock names these yet. What
+ * else is written outside of commits, and the memory for it, is guarded by the records_lock.
+ */
+static int extend_in_use(struct cow_store *store)
+{
+	u32 to;
+	int r;
+
+	mutex_lock(&store->records_lock);
+	to = extend_to(store);
+	r = write_empty_blocks(store, store->space.blocks, to);
+	if (!r) {
+		cow_meta_acquire(store->meta);
+		r = super_name_blocks(store, to);
+		cow_meta_release(store->meta);
+	}
+	mutex_unlock(&store->records_lock);
+	return r;
+}
+
 int cow_super_extend(struct cow_store *store, u64 blocks)
 {
 	int r = 0;
 
-	cow_super_lock(store);
-	while (!r && store->space.blocks < min_t(u64, blocks, store->space.max_blocks))
-		r = super_extend(store);
-	cow_super_unlock(store);
+	blocks = min_t(u64, blocks, store->space.max_blocks);
+	while (!r && READ_ONCE(store->space.blocks) < blocks)
+		r = extend_in_use(store);
 	return r;
 }
 
@@ -134,25 +154,11 @@ static void store_prepared(struct cow_store *store, int r, const char *failure)
 	spin_unlock(&store->origin->state_lock);
 }
 
-/*
- * Commits go on while empty blocks are written, since no superblock names these yet. What
- * else is written outside of commits, and the memory for it, is guarded by the records_lock.
- */
 void cow_super_extend_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, extend_work);
-	u32 to;
-	int r;
+	int r = extend_in_use(store);
 
-	mutex_lock(&store->records_lock);
-	to = extend_to(store);
-	r = write_empty_blocks(store, store->space.blocks, to);
-	if (!r) {
-		cow_meta_acquire(store->meta);
-		r = super_name_blocks(store, to);
-		cow_meta_release(store->meta);
-	}
-	mutex_unlock(&store->records_lock);
 	store_prepared(store, r, "its tables could not be extended");
 	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
 }

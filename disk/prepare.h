@@ -10,7 +10,10 @@ struct cow_store;
 /* Make a new store on a device of zeroes. May sleep. */
 int cow_super_format(struct cow_store *store);
 
-/* Make so many table blocks ready, as far as the device has them. May sleep. */
+/*
+ * Make so many table blocks ready, as far as the device has them, while commits go on. May sleep.
+ * 0, or a negative errno: those before are ready.
+ */
 int cow_super_extend(struct cow_store *store, u64 blocks);
 void cow_super_note_work(struct work_struct *work);
 void cow_super_extend_work(struct work_struct *work);

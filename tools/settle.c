@@ -304,9 +304,9 @@ static u32 data_crc(const struct settle *t, u64 place)
 		      chunk_bytes(t));
 }
 
-static int read_store(struct settle *t, u64 place)
+static int read_store(struct settle *t, u64 place, u8 *data)
 {
-	return io_read(t->s->io, chunk_sector(t->s, place) * SECTOR, t->data, chunk_bytes(t)) ?
+	return io_read(t->s->io, chunk_sector(t->s, place) * SECTOR, data, chunk_bytes(t)) ?
 	       fail(t, "the store cannot be read") : 0;
 }
 
@@ -351,7 +351,7 @@ static int copy_homes(struct settle *t)
 
 static int turn(struct settle *t, struct entry *e)
 {
-	if (read_store(t, e->place))
+	if (read_store(t, e->place, t->data))
 		return -1;
 	e->kind = COWSNAP_SLOT_COPIED;
 	e->epoch = e->until;
@@ -418,14 +418,6 @@ static size_t span_of(const struct settle *t, struct move **m, size_t nr)
 	return i;
 }
 
-static int read_one(struct settle *t, const struct move *m)
-{
-	if (read_store(t, m->place))
-		return -1;
-	memcpy(data_of(t, m), t->data, chunk_bytes(t));
-	return 0;
-}
-
 /* What cannot be read in one of its holes is nobody's loss. */
 static int read_span(struct settle *t, struct move **m, size_t nr)
 {
@@ -438,7 +430,7 @@ static int read_span(struct settle *t, struct move **m, size_t nr)
 		return 0;
 	}
 	for (i = 0; i < nr; i++)
-		if (read_one(t, m[i]))
+		if (read_store(t, m[i]->place, data_of(t, m[i])))
 			return -1;
 	return 0;
 }
