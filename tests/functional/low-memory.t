@@ -3,7 +3,8 @@
 #
 # What there was no memory for is done later: room that could not be given back comes back, and
 # a store that could not be opened is opened with the next resume of the same tables, with what was
-# redirected to it counted once. A store that could not be looked at is not written to.
+# redirected to it counted once. Writes go on with the pendings that are in reserve. A store that
+# could not be looked at is not written to.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
@@ -15,7 +16,7 @@ exact_copies
 need_command
 need fio
 need_target delay
-plan 21
+plan 24
 
 CHUNKS=256
 PLACES=600	# chunks that are written, none beside the other: more than a leaf of the map has
@@ -204,6 +205,25 @@ redirected()
 	dmremove o
 }
 
+# I7: where no pending can be had from the kernel, those in reserve go round.
+pendings()
+{
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
+	fill "$base" "$TEST_TMP/old"
+	origin_up o "$base"
+	snap_up s "$base" "$store" P 8
+	fail_under cow_pending_add -1
+	fio --name=w --filename=/dev/mapper/o --allow_file_create=0 --ioengine=libaio --direct=1 \
+		--iodepth=128 --bs=4k --rw=randwrite --io_size=2m >"$TEST_TMP/fio.log" 2>&1 &
+	ok "pendings: without memory for one more, writes come through" wait_for 60 has_ended $!
+	ok "pendings: allocations have failed: $(fail_no_more)" has_failed
+	wait
+	ok "pendings: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	dmremove s
+	dmremove o
+	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
+}
+
 # A table says of a persistent store that it is a transient one.
 transient()
 {
@@ -232,4 +252,5 @@ reclaim -1 0 "no memory"
 reclaim 4 4 "some leaves"
 early
 redirected 700
+pendings
 transient
