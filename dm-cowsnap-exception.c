@@ -1330,6 +1330,87 @@ int cow_map_insert_runs(struct cow_map *map, const struct cow_run *run, size_t n
 	return r;
 }
 
+/* ------------------------------------------------------------------- one goes */
+
+/* Chunks [from, to) of a group, without the version @gone (NULL: with all). */
+static u64 draft_add_without(struct cow_draft *draft, const struct cow_leaf *leaf,
+			     const struct cow_group *group, u64 from, u64 to,
+			     const struct cow_extent *gone)
+{
+	struct cow_extent ext;
+	u64 left_out = 0;
+	u32 i;
+
+	for (i = group->begin; from < to && i < group->end; i++) {
+		entry_unpack(&leaf->entry[i], leaf->first, &ext);
+		extent_advance(&ext, from - ext.chunk);
+		ext.nr = to - from;
+		if (gone && same_version(&ext, gone))
+			left_out += ext.nr;
+		else
+			draft_add(draft, &ext);
+	}
+	return left_out;
+}
+
+/* The leaf without @gone, whose chunks lie in its range. It is in order. */
+static int remove_from_leaf(struct cow_map *map, struct cow_leaf *leaf,
+			    const struct cow_extent *gone)
+{
+	/* Two groups at most are cut. */
+	struct cow_draft draft = { .room = leaf->nr * 3 };
+	u64 at = gone->chunk, end = gone->chunk + gone->nr, left_out = 0, stop;
+	struct cow_group group;
+	u32 next;
+	int r = 0;
+
+	draft.ext = extents_alloc(draft.room);
+	if (!draft.ext)
+		return -ENOMEM;
+	next = draft_copy_until(&draft, leaf, 0, at);
+	for (; at < end; at = group.first + group.nr) {
+		if (!leaf_find_group(leaf, at, &group))
+			continue;
+		next = group.end;
+		stop = min(end, group.first + group.nr);
+		draft_add_without(&draft, leaf, &group, group.first, at, NULL);
+		left_out += draft_add_without(&draft, leaf, &group, at, stop, gone);
+		draft_add_without(&draft, leaf, &group, stop, group.first + group.nr, NULL);
+	}
+	draft_copy_until(&draft, leaf, next, U64_MAX);
+	if (left_out)
+		r = publish_draft(map, leaf, &draft, leaf->first, leaf->last, false);
+	if (!r)
+		map->nr_chunks -= left_out;
+	kvfree(draft.ext);
+	return r;
+}
+
+int cow_map_remove(struct cow_map *map, const struct cow_extent *gone)
+{
+	struct cow_extent part = *gone;
+	u64 left = gone->nr;
+	int r = 0;
+
+	mutex_lock(&map->writer_lock);
+	while (left && !r) {
+		struct cow_leaf *leaf = mtree_load(&map->leaves, part.chunk);
+
+		part.nr = min(left, leaf ? leaf->last - part.chunk + 1 :
+			      LEAF_SPAN - (part.chunk & (LEAF_SPAN - 1)));
+		if (leaf && leaf->added)
+			leaf = settle_leaf(map, leaf, 0) ?: ERR_PTR(-ENOMEM);
+		if (IS_ERR(leaf))
+			r = PTR_ERR(leaf);
+		else if (leaf && leaf->nr)
+			r = remove_from_leaf(map, leaf, &part);
+		left -= part.nr;
+		part.chunk += part.nr;
+	}
+	mutex_unlock(&map->writer_lock);
+	return r;
+}
+
 /* ------------------------------------------------------- what is not needed any more */
 
 /* Does a private version in the group hide copied ones from @epoch? */
@@ -1553,6 +1634,44 @@ int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
 	if (r != -ENOBUFS)
 		*chunk = next;
 	return r;
+}
+
+/* Does a live epoch up to @oldest, from which on the store has the chunks, see home? */
+static bool group_shows_home(const struct cow_leaf *leaf, const struct cow_group *group,
+			     const struct cow_live *live, u32 oldest)
+{
+	u32 at = live_up_to(live, oldest);
+
+	while (at--)
+		if (!group_version(leaf, group, live->epoch[at]))
+			return true;
+	return false;
+}
+
+bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 nr,
+		       struct cow_unsettled *unsettled)
+{
+	const struct cow_entry *newest = NULL, *oldest;
+	const struct cow_leaf *leaf;
+	struct cow_group group;
+
+	rcu_read_lock();
+	leaf = mtree_load(&map->leaves, chunk);
+	if (leaf && leaf_find_group(leaf, chunk, &group))
+		newest = group_current(leaf, &group, group.end);
+	if (newest) {
+		entry_unpack(newest, leaf->first, &unsettled->ext);
+		unsettled->ext.nr = min(unsettled->ext.nr, chunk - unsettled->ext.chunk + nr);
+		extent_advance(&unsettled->ext, chunk - unsettled->ext.chunk);
+		for (oldest = &leaf->entry[group.begin]; entry_kind(oldest) != COW_CURRENT; )
+			oldest++;
+		unsettled->has_older = oldest != newest;
+		unsettled->oldest = entry_epoch(oldest);
+		unsettled->home_is_seen = group_shows_home(leaf, &group, live,
+							   unsettled->oldest);
+	}
+	rcu_read_unlock();
+	return newest;
 }
 
 u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 *owned)

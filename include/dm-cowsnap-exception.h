@@ -186,6 +186,29 @@ void cow_map_lookup(struct cow_map *map, u64 chunk, u64 nr, u32 epoch,
 int cow_map_insert(struct cow_map *map, struct cow_extent *ext, u32 taken_over);
 
 /*
+ * Take the version @gone, of a run of chunks, out of the map; all of it is there, or some of it no
+ * more. Context: as cow_map_insert(). 0, or -ENOMEM: some may be out already, and it is to be tried
+ * again.
+ */
+int cow_map_remove(struct cow_map *map, const struct cow_extent *gone);
+
+/* What the origin shows at some chunks, if that is a CURRENT version, and who sees others. */
+struct cow_unsettled {
+	struct cow_extent ext;	/* what the origin shows */
+	u32 oldest;		/* epoch of the oldest CURRENT: from then on nobody sees home */
+	bool has_older;		/* it is another one */
+	bool home_is_seen;	/* by a live epoch */
+};
+
+/*
+ * The CURRENT version at @chunk and, in the same run, after it (at most @nr chunks). False: home
+ * is what the origin shows. Context: any; takes the RCU read lock itself. @live (NULL: none) must
+ * stay.
+ */
+bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 nr,
+		       struct cow_unsettled *unsettled);
+
+/*
  * Add @nr runs, by ascending chunk, while nobody reads the map. Where two have the same version
  * of a chunk (see above), or one and the map, the one at the higher place counts; if that is a
  * CURRENT at two places, map->twice is the chunk.
