@@ -11,10 +11,13 @@
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/sort.h>
 
 #include "dm-cowsnap-exception.h"
 #include "admin/reclaim.h"
 #include "copy/undo.h"
+#include "disk/free.h"
+#include "disk/super.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
@@ -23,6 +26,7 @@
 #include "store/space.h"
 #include "store/state.h"
 #include "store/store.h"
+#include "store/zones.h"
 
 /* How many runs of places are gathered before reads are waited for; more if a chunk needs it. */
 #define TAKEN_OUT_RUNS	1024U
@@ -30,15 +34,9 @@
 /* A run shuts the gate for as long as hold_timeout says: it is open for a while in between. */
 #define RETRY_JIFFIES	(20 * HZ)
 
-/* Places in a row. */
-struct places {
-	u64 first;
-	u64 nr;
-};
-
 /* What was taken out of the map: the reads that found it there may not have ended yet. */
 struct taken_out {
-	struct places *runs;
+	struct cow_places *runs;
 	size_t nr;
 	size_t max;
 	u64 nr_current;			/* chunks that were CURRENT */
@@ -56,25 +54,73 @@ static int taken_out_init(struct taken_out *t, size_t max)
 static void take_out(void *context, const struct cow_extent *ext)
 {
 	struct taken_out *t = context;
-	struct places *last = t->nr ? &t->runs[t->nr - 1] : NULL;
+	struct cow_places *last = t->nr ? &t->runs[t->nr - 1] : NULL;
+	bool redirected = ext->kind == COW_CURRENT;
 
 	if (!cow_has_place(ext))
 		return;
-	if (ext->kind == COW_CURRENT)
+	if (redirected)
 		t->nr_current += ext->nr;
-	if (last && last->first + last->nr == ext->place) {
+	if (last && last->first + last->nr == ext->place && last->redirected == redirected) {
 		last->nr += ext->nr;
 		return;
 	}
-	t->runs[t->nr].first = ext->place;
-	t->runs[t->nr].nr = ext->nr;
-	t->nr++;
+	t->runs[t->nr++] = (struct cow_places){
+		.first = ext->place, .nr = ext->nr, .redirected = redirected,
+	};
+}
+
+/* Those that were CURRENT first, each kind by place. */
+static int compare_runs(const void *a, const void *b)
+{
+	const struct cow_places *x = a, *y = b;
+
+	if (x->redirected != y->redirected)
+		return x->redirected ? -1 : 1;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Records of the log have them, until its zone is left. */
+static void note_dead_in_zones(struct cow_store *store, const struct cow_places *runs, size_t nr)
+{
+	unsigned int i, zones = 0;
+
+	lockdep_assert_held(&store->dead_lock);
+	spin_lock(&store->origin->state_lock);
+	while (nr--)
+		zones |= cow_zones_have(store, runs[nr].first, runs[nr].nr);
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		store->zone[i].has_dead |= zones & BIT(i);
+	spin_unlock(&store->origin->state_lock);
+}
+
+/*
+ * A dead CURRENT version leaves the disk before its place is given to others: it would count again
+ * when the later one, because of which it is dead, is brought home.
+ */
+static void free_dead_current(struct cow_store *store, struct taken_out *t)
+{
+	size_t nr = 0;
+	int r;
+
+	if (!t->nr_current)
+		return;
+	sort(t->runs, t->nr, sizeof(t->runs[0]), compare_runs, NULL);
+	while (nr < t->nr && t->runs[nr].redirected)
+		nr++;
+	cow_super_lock(store);
+	r = store->writable ? cow_slots_free(store->meta, t->runs, nr) : -EROFS;
+	cow_super_unlock(store);
+	if (r)
+		WRITE_ONCE(store->dead_left, true);
+	note_dead_in_zones(store, t->runs, nr);
 }
 
 static void give_back(struct cow_store *store, struct taken_out *t)
 {
 	size_t i;
 
+	free_dead_current(store, t);
 	cow_readers_await(store);
 	for (i = 0; i < t->nr; i++) {
 		spin_lock(&store->origin->state_lock);
@@ -113,6 +159,8 @@ static void reclaim_ended(struct cow_store *store, u64 run)
 	cow_store_watch_low_water(store);
 	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))
 		cow_store_unblock(store);
+	/* Without the epochs that are gone less may be in the way. */
+	cow_store_settle(store);
 	spin_unlock(&o->state_lock);
 }
 
@@ -236,11 +284,13 @@ static int reclaim(struct cow_store *store, const struct cow_live *live, u32 up_
 
 	if (r)
 		return r;
+	mutex_lock(&store->dead_lock);
 	do {
 		r = take_leaf_out(store, live, up_to, &chunk, &t) ?: r;
 		cond_resched();
 	} while (chunk && !READ_ONCE(store->closing));
 	give_back(store, &t);
+	mutex_unlock(&store->dead_lock);
 	kvfree(t.runs);
 	return r;
 }

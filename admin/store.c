@@ -21,6 +21,7 @@
 #include "admin/merge.h"
 #include "admin/origin.h"
 #include "admin/reclaim.h"
+#include "admin/settle.h"
 #include "admin/snapshots.h"
 #include "admin/store.h"
 #include "admin/track.h"
@@ -130,6 +131,7 @@ static void init_work(struct cow_store *store)
 	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
 	INIT_DELAYED_WORK(&store->zone_work, cow_zone_work);
 	INIT_DELAYED_WORK(&store->current_work, cow_current_work);
+	INIT_DELAYED_WORK(&store->settle_work, cow_settle_work);
 	INIT_WORK(&store->check_work, cow_verify_work);
 	INIT_DELAYED_WORK(&store->undo_work, cow_undo_work);
 	INIT_WORK(&store->track_work, cow_track_work);
@@ -153,6 +155,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	INIT_LIST_HEAD(&store->track_waiting);
 	INIT_LIST_HEAD(&store->current_waiting);
 	mutex_init(&store->track_lock);
+	mutex_init(&store->dead_lock);
 	xa_init(&store->ids);
 	xa_init_flags(&store->records, XA_FLAGS_ALLOC);
 	xa_init(&store->record_chunks);
@@ -475,6 +478,7 @@ static void store_close(struct cow_store *store)
 	bool said;
 
 	cow_merge_stop(store);
+	cow_settle_stop(store);
 	/* Before it is unhooked: no write may miss both. */
 	if (store->meta && !list_empty(&store->node) &&
 	    (rcu_access_pointer(store->live) || !list_empty(&store->trackers)))

@@ -148,6 +148,12 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 		cow_store_watch_low_water(store);
 	}
 	spin_unlock(&store->origin->state_lock);
+	if (is_given(given, COW_OPTION_SETTLE) || is_given(given, COW_OPTION_REDIRECT)) {
+		spin_lock(&store->origin->state_lock);
+		store->settle.in_vain = false;
+		cow_store_settle(store);
+		spin_unlock(&store->origin->state_lock);
+	}
 	/* Zones are left, or named. */
 	if (is_given(given, COW_OPTION_LOG))
 		mod_delayed_work(store->origin->wq, &store->zone_work, 0);

@@ -54,6 +54,7 @@ struct cow_pending {
 	enum cow_pending_mode mode;
 	bool own;			/* a snapshot's, counted in store->nr_own[turn] */
 	u8 turn;
+	bool settles;			/* settling needs it: counted in store->nr_settling */
 	bool publishing;		/* counted in origin->publishing */
 	bool needed;			/* from the start a write waited for part of it */
 	bool exact;			/* a write waited for all that its job reads */

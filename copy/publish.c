@@ -236,6 +236,7 @@ void cow_pending_release(struct cow_pending *p)
 	remember_preserved(p);
 	pending_free_room(p);
 	store->nr_own[p->turn] -= p->own;
+	store->nr_settling -= p->settles;
 	if (p->publishing)
 		count_publishing(p, -1);
 	list_splice_init(&p->parked, &parked);
@@ -285,7 +286,7 @@ static void pending_failed(struct cow_pending *p)
 		return;
 	}
 	/* Nothing is lost either while home is not written: the next write decides. */
-	if (p->unread && !p->exact)
+	if (p->settles || (p->unread && !p->exact))
 		return;
 	cow_store_invalidate(p->store, COW_SNAP_INVALID,
 			     p->unread ? "old data could not be read" :

@@ -32,6 +32,7 @@
 #include "disk/slots.h"
 #include "disk/super.h"
 #include "origin/origin.h"
+#include "store/room.h"
 #include "store/store.h"
 #include "store/zones.h"
 
@@ -420,6 +421,9 @@ void cow_zone_work(struct work_struct *work)
 	spin_lock(&store->origin->state_lock);
 	cow_zones_turned(store, r);
 	cow_log_rest(store->meta, r ? TURN_RETRY_JIFFIES : ROOM_RETRY_JIFFIES);
+	/* What zones that were left have had can be brought home. */
+	if (!r)
+		cow_store_settle(store);
 	/* What is due now is not forgotten; what is only missed is asked for again. */
 	if (r && can && !store->closing && !cow_meta_is_fenced(store->meta))
 		queue_delayed_work(store->origin->wq, &store->zone_work, TURN_RETRY_JIFFIES);

@@ -16,6 +16,7 @@
 #include "disk/super.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
+#include "store/room.h"
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
@@ -34,6 +35,7 @@ void cow_current_hook(struct cow_store *store)
 	lockdep_assert_held(&o->state_lock);
 	if (cow_current_is_used(store) && store->seal_state == COWSNAP_SEAL_SEALED)
 		WRITE_ONCE(o->redirects_to, store);
+	cow_store_settle(store);
 }
 
 void cow_current_unhook(struct cow_store *store)

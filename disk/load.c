@@ -47,6 +47,7 @@
 #include "disk/blocks.h"
 #include "disk/commit.h"
 #include "disk/direct.h"
+#include "disk/free.h"
 #include "disk/intake.h"
 #include "disk/io.h"
 #include "disk/load.h"
@@ -71,6 +72,10 @@
 
 /* The room for slots in doubt, at first. */
 #define SUSPECTS_MIN	1024U
+
+/* Room for so many runs of dead CURRENT versions, at first; and how many are freed at a time. */
+#define DEAD_MIN	64U
+#define DEAD_AT_ONCE	1024U
 
 /* The sequence of a slot in doubt that stands in a record of the log. */
 #define SEQUENCE_OF_LOG		U64_MAX
@@ -109,6 +114,8 @@ struct cow_loader {
 	size_t nr_pieces, max_pieces;
 	struct cow_placed_slot *logged;	/* of records that are believed; tables lack them */
 	size_t nr_logged, max_logged;	/* room for those in doubt as well */
+	struct cow_places *dead;	/* CURRENT versions that nobody sees: slots to be freed */
+	size_t nr_dead, max_dead;
 	u32 lost_records_of_log;
 	struct xarray lost_records;	/* numbers of blocks of records */
 	bool failed;			/* it could not be settled */
@@ -679,7 +686,8 @@ static int forget_lost_records(struct cow_loader *l)
 	return r;
 }
 
-static int forget_the_dead(struct cow_store *store);
+static int forget_the_dead(struct cow_loader *l);
+static void free_dead_current(struct cow_loader *l);
 
 static void drop_suspects(struct cow_loader *l)
 {
@@ -719,7 +727,7 @@ static int settle(struct cow_loader *l)
 	if (!r && store->writable)
 		r = forget_lost_records(l);
 	if (!r)
-		r = forget_the_dead(store);
+		r = forget_the_dead(l);
 	if (r)
 		return r;
 	/* All of it was settled: older versions may come back. */
@@ -728,6 +736,7 @@ static int settle(struct cow_loader *l)
 	if (store->writable)
 		forget_zones(store);
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), max(l->last, l->durable));
+	free_dead_current(l);
 	return store->writable ? cow_super_write(store, NULL) : 0;
 }
 
@@ -738,6 +747,7 @@ static void loader_free(struct cow_loader *l)
 	kvfree(l->suspects);
 	kvfree(l->pieces);
 	kvfree(l->logged);
+	kvfree(l->dead);
 	kvfree(l->buffer);
 	kfree(l);
 }
@@ -869,10 +879,36 @@ static int load_trackers(struct cow_loader *l)
 	return 0;
 }
 
+/* Without memory for it, its slot stays: then nothing is settled that it could count against. */
+static void add_dead(struct cow_loader *l, const struct cow_extent *ext)
+{
+	size_t max = max_t(size_t, DEAD_MIN, 2 * l->max_dead);
+	struct cow_places *more;
+
+	if (l->nr_dead == l->max_dead) {
+		more = kvmalloc_array(max, sizeof(*more), GFP_KERNEL | __GFP_NORETRY);
+		if (!more) {
+			l->store->dead_left = true;
+			return;
+		}
+		if (l->nr_dead)
+			memcpy(more, l->dead, l->nr_dead * sizeof(*more));
+		kvfree(l->dead);
+		l->dead = more;
+		l->max_dead = max;
+	}
+	l->dead[l->nr_dead++] = (struct cow_places){
+		.first = ext->place, .nr = ext->nr, .redirected = true,
+	};
+}
+
 static void dead_is_free(void *context, const struct cow_extent *ext)
 {
-	struct cow_store *store = context;
+	struct cow_loader *l = context;
+	struct cow_store *store = l->store;
 
+	if (ext->kind == COW_CURRENT && store->writable)
+		add_dead(l, ext);
 	spin_lock(&store->origin->state_lock);
 	cow_space_free(&store->space, ext->place, ext->nr);
 	if (ext->kind == COW_CURRENT)
@@ -881,8 +917,9 @@ static void dead_is_free(void *context, const struct cow_extent *ext)
 }
 
 /* Drop versions that no snapshot sees: those of snapshots that were deleted. */
-static int forget_the_dead(struct cow_store *store)
+static int forget_the_dead(struct cow_loader *l)
 {
+	struct cow_store *store = l->store;
 	int r = cow_store_renew_live(store);
 	struct cow_live *live = cow_store_kept_epochs(store);
 	u64 chunk = 0;
@@ -893,11 +930,41 @@ static int forget_the_dead(struct cow_store *store)
 	}
 	do {
 		r = cow_map_reclaim(&store->map, live, U32_MAX, SIZE_MAX, &chunk, dead_is_free,
-				    store) ?: r;
+				    l) ?: r;
 		cond_resched();
 	} while (chunk);
 	kvfree(live);
 	return r;
+}
+
+static int compare_dead(const void *a, const void *b)
+{
+	const struct cow_places *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/*
+ * Slots of CURRENT versions that are dead would count again when the later ones are brought home.
+ * They stay on the disk if they cannot be freed: then none is brought home until the store is
+ * opened again.
+ */
+static void free_dead_current(struct cow_loader *l)
+{
+	struct cow_store *store = l->store;
+	size_t at, nr;
+
+	if (!l->nr_dead)
+		return;
+	sort(l->dead, l->nr_dead, sizeof(l->dead[0]), compare_dead, NULL);
+	cow_super_lock(store);
+	for (at = 0; at < l->nr_dead; at += nr) {
+		nr = min_t(size_t, l->nr_dead - at, DEAD_AT_ONCE);
+		if (cow_slots_free(l->meta, l->dead + at, nr))
+			store->dead_left = true;
+	}
+	cow_super_unlock(store);
+	l->nr_dead = 0;
 }
 
 /* ------------------------------------------------------------------------- the whole */

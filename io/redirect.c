@@ -126,6 +126,7 @@ static enum redirect start_redirect(struct redirect_write *w, struct cow_bio **p
 	cow_bio_gone(*part, false);
 	(*part)->gated = true;
 	store->nr_current += nr;
+	cow_store_settle(store);
 	sectors = bio_sectors((*part)->bio);
 	cow_pending_take_data(p, sectors, cow_chunk_to_sector(store, nr) - sectors);
 	return STARTED;
@@ -145,6 +146,7 @@ static enum redirect start_copy(struct redirect_write *w, u64 place)
 	p->epoch = cow_store_copy_epoch(store, w->live);
 	p->needed = true;
 	store->nr_current++;
+	cow_store_settle(store);
 	cow_bio_park(w->cb, &p->parked, COW_WAIT_PENDING);
 	list_add(&p->node, &p->sharers);
 	cow_pending_copy(p, store->bdev, cow_chunk_to_sector(store, w->ext.place),
@@ -288,6 +290,7 @@ int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 	enum redirect verdict;
 
 	*part = cb;
+	cow_origin_note_use(o);
 	spin_lock(&o->state_lock);
 	verdict = decide_write(&w, part);
 	spin_unlock(&o->state_lock);
@@ -332,6 +335,7 @@ int cow_redirect_read(struct cow_bio *cb, struct cow_bio **part)
 	struct cow_extent ext;
 	u64 first, nr = cow_bio_chunks(store, cb->bio, &first), sectors;
 
+	cow_origin_note_use(o);
 	/* No place that is found from here on is given to others before the read has ended. */
 	cb->read_turn = cow_readers_enter(store);
 	cb->reading = true;

@@ -583,6 +583,8 @@ int cow_snap_decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	if (!cow_snap_can_be_used(cb->snap, cb->via_merge))
 		return DM_MAPIO_KILL;
+	if (READ_ONCE(cb->origin->redirects_to))
+		cow_origin_note_use(cb->origin);
 	if (bio_op(cb->bio) == REQ_OP_READ)
 		return snap_read(cb, part);
 	return snap_write_gated(cb, part);

@@ -51,6 +51,7 @@ struct cow_origin {
 	unsigned int nr_trackers;	/* in the stores in force; state_lock; READ_ONCE */
 	u64 identity;			/* what those stores know it by */
 	bool rotational;		/* the device is */
+	unsigned long used;		/* jiffies, if it redirects: the last I/O; READ_ONCE */
 	/* Up to here the origin is in a store: origin/seal.h; admin_lock, READ_ONCE. */
 	sector_t sealed_end;
 	sector_t sealed_at;		/* where in the store its first sector is */
@@ -129,6 +130,16 @@ static inline sector_t cow_origin_has(const struct cow_origin *origin, sector_t 
 	sector_t size = bdev_nr_sectors(origin->bdev);
 
 	return size > start ? min(end, size) - start : end - start;
+}
+
+/* It is read or written: what was redirected stays where it is for a while. Any context. */
+static inline void cow_origin_note_use(struct cow_origin *origin)
+{
+	unsigned long now = jiffies;
+
+	/* A line that all processors look at is written once a tick. */
+	if (READ_ONCE(origin->used) != now)
+		WRITE_ONCE(origin->used, now);
 }
 
 /* May a pending of these sectors be published and not drained yet? Any context. */

@@ -21,6 +21,12 @@ static const char * const on_full_words[] = {
 
 static const char * const log_words[] = { "off", "on" };
 
+static const char * const settle_words[] = {
+	[COWSNAP_SETTLE_IDLE] = "idle",
+	[COWSNAP_SETTLE_NOW] = "now",
+	[COWSNAP_SETTLE_OFF] = "off",
+};
+
 unsigned int cow_around_size(unsigned int kib)
 {
 	if (kib < COW_AROUND_MIN)
@@ -73,6 +79,12 @@ const struct cow_option cow_option_table[COW_NR_OPTIONS] = {
 	[COW_OPTION_REDIRECT] = {
 		OPTION(redirect), ON_DISK(redirect), .byte = true,
 		.max = COWSNAP_MAX_REDIRECT,
+	},
+	[COW_OPTION_SETTLE] = {
+		OPTION(settle), ON_DISK(settle), .byte = true,
+		.max = COWSNAP_SETTLE_MODES - 1,
+		.initial = COWSNAP_SETTLE_IDLE,
+		.words = settle_words,
 	},
 };
 

@@ -19,6 +19,7 @@ struct cow_options {
 	unsigned int undo_buffer;	/* KiB */
 	unsigned int log;		/* is there one? */
 	unsigned int redirect;		/* percent of the store for CURRENT versions; 0: none */
+	unsigned int settle;		/* enum cowsnap_settle */
 };
 
 /* In the order of tables and status lines. */
@@ -32,6 +33,7 @@ enum cow_option_id {
 	COW_OPTION_UNDO_BUFFER,
 	COW_OPTION_LOG,
 	COW_OPTION_REDIRECT,
+	COW_OPTION_SETTLE,
 	COW_NR_OPTIONS,
 };
 

@@ -18,6 +18,12 @@
 #include "store/store.h"
 #include "store/zones.h"
 
+/* What was redirected comes home at once when so many eighths of its share are used up. */
+#define SHARE_EIGHTHS		7U
+
+/* Else it is looked at when the origin may have been left alone for long enough. */
+#define SETTLE_JIFFIES		(HZ / 2)
+
 /* Make more table blocks ready well before the last one is needed. */
 static bool ready_runs_out(const struct cow_store *store)
 {
@@ -159,4 +165,32 @@ void cow_store_reclaim(struct cow_store *store)
 		mod_delayed_work(store->origin->room_wq, &store->reclaim_work, 0);
 	}
 	spin_unlock(&store->origin->state_lock);
+}
+
+static bool share_is_used_up(const struct cow_store *store)
+{
+	u64 share = store->space.total * store->options.redirect;
+
+	return share && store->nr_current * 100 * 8 >= share * SHARE_EIGHTHS;
+}
+
+bool cow_store_settles_in_haste(const struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	return store->settle.asked || store->options.settle == COWSNAP_SETTLE_NOW ||
+	       (store->options.settle == COWSNAP_SETTLE_IDLE && share_is_used_up(store));
+}
+
+void cow_store_settle(struct cow_store *store)
+{
+	struct workqueue_struct *wq = store->origin->room_wq;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	if (!store->nr_current || !store->writable || store->settle.stopped)
+		return;
+	store->settle.again = true;
+	if (cow_store_settles_in_haste(store) && !store->settle.in_vain)
+		mod_delayed_work(wq, &store->settle_work, 0);
+	else if (store->settle.asked || store->options.settle != COWSNAP_SETTLE_OFF)
+		queue_delayed_work(wq, &store->settle_work, SETTLE_JIFFIES);
 }

@@ -35,6 +35,12 @@ void cow_store_stop_waiting(struct cow_store *store);
 /* Versions may have lost their last epoch: ask for a run of reclaim. Any context. */
 void cow_store_reclaim(struct cow_store *store);
 
+/* Is what was redirected to come home at once, whoever uses the origin? state_lock held. */
+bool cow_store_settles_in_haste(const struct cow_store *store);
+
+/* Something of what was redirected may come home: have it looked at. state_lock held. */
+void cow_store_settle(struct cow_store *store);
+
 /*
  * Does a snapshot's own write wait for the store? If not, and the store is blocked, it is
  * full. origin->state_lock held.

@@ -47,6 +47,27 @@ struct cow_zone_name {
 	u64 nr;
 };
 
+/* How far settling has come. The work item's own, but for what is said. */
+enum cow_settle_pass {
+	COW_SETTLE_NOTHING,		/* there is nothing to do */
+	COW_SETTLE_UNSEEN,		/* what needs no copy of home */
+	COW_SETTLE_SEEN,		/* the rest */
+};
+
+struct cow_settle {
+	enum cow_settle_pass pass;
+	u64 next;			/* chunk: where the pass goes on */
+	bool progress;			/* something came home since the first pass began */
+	bool blocked;			/* a pending was in the way of something */
+	bool waits_for_zones;		/* or a zone, which is to be left */
+	atomic_t jobs;			/* under way */
+	/* Under state_lock. */
+	bool stopped;			/* the store is closed */
+	bool again;			/* something has changed: there may be more to do */
+	bool asked;			/* by a message: all is to come home now */
+	bool in_vain;			/* nothing came home the last time */
+};
+
 struct cow_store {
 	/* What every write to the origin looks at; seldom written. */
 	struct list_head node;		/* origin->stores: RCU; state_lock */
@@ -111,6 +132,13 @@ struct cow_store {
 	struct delayed_work zone_work;	/* disk/checkpoint.c */
 	struct delayed_work current_work;	/* disk/current.c */
 
+	/* What was redirected is brought home: admin/settle.c. */
+	struct delayed_work settle_work;
+	struct cow_settle settle;
+	/* Dead CURRENT versions leave the map and then the disk: admin/reclaim.c. */
+	struct mutex dead_lock;
+	bool dead_left;			/* the disk may have some that the map has not; READ_ONCE */
+
 	/* A merge: admin/merge.c. */
 	struct cow_snap *merging;	/* as the superblock has it; state_lock, READ_ONCE */
 	u64 merge_chunk;		/* what is below is merged, durably; READ_ONCE */
@@ -157,6 +185,8 @@ struct cow_store {
 	enum cow_snap_state fail_state;	/* what the snapshots become */
 	u64 nr_current;			/* chunks of CURRENT versions; READ_ONCE */
 	u64 redirected;			/* chunks that became such since it was opened */
+	u64 settled;			/* chunks that were brought home since then */
+	unsigned int nr_settling;	/* pendings of copies that settling needs; READ_ONCE */
 	bool current_failed;		/* one could not be written: READ_ONCE */
 	struct list_head current_waiting;	/* struct cow_bio, for a note: disk/current.c */
 	bool invalid_not_on_disk;	/* the disk could not be told of it */

@@ -133,6 +133,7 @@ bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
 	zone->state = COW_ZONE_NONE;
 	zone->under_way = 0;
 	zone->next = 0;
+	zone->has_dead = false;
 	return true;
 }
 
@@ -224,6 +225,38 @@ bool cow_zone_is_due(const struct cow_store *store, struct cow_zone *zone)
 	    (!store->options.log || store->zones_ending || store->closing))
 		zone->state = COW_ZONE_FULL;
 	return zone->state == COW_ZONE_FULL && !zone->under_way;
+}
+
+unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr)
+{
+	unsigned int i, zones = 0;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		const struct cow_zone *zone = &store->zone[i];
+
+		if (zone->state != COW_ZONE_NONE && place < zone->room.start + zone->room.nr &&
+		    place + nr > zone->room.start)
+			zones |= BIT(i);
+	}
+	return zones;
+}
+
+void cow_zones_finish(struct cow_store *store, unsigned int zones)
+{
+	unsigned int i;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	for (i = 0; i < COWSNAP_ZONES; i++) {
+		struct cow_zone *zone = &store->zone[i];
+
+		if (!(zones & BIT(i)) || zone->state != COW_ZONE_OPEN)
+			continue;
+		zone->state = COW_ZONE_FULL;
+		/* Else the end of its last record does so. */
+		if (!zone->under_way && !store->closing)
+			mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+	}
 }
 
 static unsigned int nr_in_use(const struct cow_store *store)

@@ -21,6 +21,7 @@ struct cow_zone {
 	enum cow_zone_state state;
 	unsigned int under_way;		/* records that have been begun, and have not ended */
 	u32 next;			/* the first chunk that no record has been given */
+	bool has_dead;			/* CURRENT versions that are on the disk until it is left */
 	struct cow_aside room;
 };
 
@@ -47,6 +48,15 @@ void cow_zone_open(struct cow_store *store, struct cow_zone *zone, struct cow_zo
 
 /* Look for the next zone elsewhere: the tables there cannot be used. state_lock held. */
 void cow_zone_pass_on(struct cow_store *store);
+
+/*
+ * The zones with these chunks, by a bit for each: their records have them, whatever tables say.
+ * origin->state_lock held.
+ */
+unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr);
+
+/* The zones with these bits are to be left. origin->state_lock held. */
+void cow_zones_finish(struct cow_store *store, unsigned int zones);
 
 /*
  * Is @zone to be left now? Then no record is under way in it, and none is begun. One that is open

@@ -6,6 +6,7 @@
 
 #include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
+#include "admin/settle.h"
 #include "admin/snapshots.h"
 #include "admin/store.h"
 #include "admin/track.h"
@@ -142,6 +143,11 @@ static int message_commit(struct cow_store *store, char **argv)
 	return r ?: cow_super_write(store, NULL);
 }
 
+static int message_settle(struct cow_store *store, char **argv)
+{
+	return cow_settle_ask(store);
+}
+
 static const struct store_message {
 	const char *word;
 	unsigned int argc;
@@ -153,6 +159,7 @@ static const struct store_message {
 	{ "track", 2, message_track },
 	{ "resize", 1, message_resize },
 	{ "commit", 1, message_commit },
+	{ "settle", 1, message_settle },
 };
 
 static const struct store_message *find_store_message(const char *word)

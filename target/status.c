@@ -163,8 +163,8 @@ static void emit_meta_stats(struct cow_store *store, char *result, unsigned int 
 	DMEMIT(" records %llu checkpoints %llu", stats.records, stats.checkpoints);
 	DMEMIT(" log_gap %llu log_skipped %llu", (u64)cow_chunk_to_sector(store, stats.gap),
 	       (u64)cow_chunk_to_sector(store, stats.skipped));
-	DMEMIT(" redirected %llu unsettled %llu", READ_ONCE(store->redirected),
-	       READ_ONCE(store->nr_current));
+	DMEMIT(" redirected %llu unsettled %llu settled %llu", READ_ONCE(store->redirected),
+	       READ_ONCE(store->nr_current), READ_ONCE(store->settled));
 	*size = sz;
 }
 

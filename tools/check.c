@@ -134,6 +134,8 @@ static void check_options(struct store *s, struct report *r)
 	if (s->super.redirect > COWSNAP_MAX_REDIRECT)
 		report(r, "superblock: redirect %u is above %u percent; %s", s->super.redirect,
 		       COWSNAP_MAX_REDIRECT, REPAIR);
+	if (s->super.settle >= COWSNAP_SETTLE_MODES)
+		report(r, "superblock: settle %u is none of those there are; %s", s->super.settle, REPAIR);
 	if (s->super.redirect && !(le64toh(s->super.incompat) & COWSNAP_INCOMPAT_CURRENT))
 		report(r, "superblock: redirect is on, and its feature is not; %s", REPAIR);
 }

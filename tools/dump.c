@@ -152,6 +152,8 @@ static void dump_head(struct writer *w, const struct store *s)
 		put_value(w, "log_series", log_series(s));
 	if (super->redirect)
 		put_value(w, "redirect", super->redirect);
+	if (super->settle)
+		put_value(w, "settle", super->settle);
 	if (current_is_lost(s))
 		put_value(w, "lost_redirected", 1);
 	if (super->seal_generation)

@@ -477,6 +477,10 @@ static void repair_redirect(struct repair *p)
 		report(p->r, "redirect becomes 0");
 		super->redirect = 0;
 	}
+	if (super->settle >= COWSNAP_SETTLE_MODES) {
+		report(p->r, "settle becomes idle");
+		super->settle = COWSNAP_SETTLE_IDLE;
+	}
 	if (super->redirect && !may_have_current(p->s)) {
 		report(p->r, "the feature of redirect is set");
 		super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);

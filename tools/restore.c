@@ -63,8 +63,9 @@ static int set_sizes(struct dump *d)
 	if (le32toh(super->on_full) >= COWSNAP_FULL_POLICIES ||
 	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100 ||
 	    le32toh(super->log) > 1 || d->log_series >= SEQUENCE_LIMIT ||
-	    super->redirect > COWSNAP_MAX_REDIRECT)
-		return dump_fail(d, "on_full, throttle, low_water, log, log_series or redirect cannot be");
+	    super->redirect > COWSNAP_MAX_REDIRECT || super->settle >= COWSNAP_SETTLE_MODES)
+		return dump_fail(d, "on_full, throttle, low_water, log, log_series, redirect or settle "
+				    "cannot be");
 	return 0;
 }
 

@@ -27,6 +27,7 @@ static const struct tuning {
 	{ "undo_buffer", SIZE, 0, 1048576 },
 	{ "log", WORD, 0, 0 },
 	{ "redirect", PLAIN, 0, COWSNAP_MAX_REDIRECT },
+	{ "settle", WORD, 0, 0 },
 };
 
 #define NR ((int)(sizeof(tunings) / sizeof(*tunings)))
@@ -55,6 +56,9 @@ static int read_word(const char *what, const struct tuning *t, const char *value
 	if (!strcmp(t->name, "log"))
 		return !strcmp(value, "on") || !strcmp(value, "off") ? 0 :
 		       cannot_because(what, "log \"%s\" is neither on nor off", value);
+	if (!strcmp(t->name, "settle"))
+		return !strcmp(value, "idle") || !strcmp(value, "now") || !strcmp(value, "off") ? 0 :
+		       cannot_because(what, "settle \"%s\" is none of idle, now, off", value);
 	if (!strcmp(value, "invalidate") || !strcmp(value, "drop_oldest") ||
 	    !strcmp(value, "wait"))
 		return 0;
@@ -89,7 +93,7 @@ int tuning_read(const char *what, const char *name, const char *value, char *tex
 	if (!t)
 		return cannot_because(what, "\"%s\" is no option of a store, which are on_full, "
 				      "wait_timeout, low_water, throttle, copy_ahead, copy_around, "
-				      "undo_buffer, log, redirect", name);
+				      "undo_buffer, log, redirect, settle", name);
 	snprintf(about, sizeof(about), "%s: %s", what, t->name);
 	status = t->unit == WORD ? read_word(what, t, value) :
 		 t->unit == SIZE ? read_kib(what, t, value, &number) :

@@ -77,6 +77,7 @@ static const struct super_value {
 	SUPER_VALUE(copy_around),
 	SUPER_VALUE(log),
 	SUPER_VALUE(redirect),
+	SUPER_VALUE(settle),
 	SUPER_VALUE(seal_start),
 	SUPER_VALUE(seal_generation),
 	SUPER_VALUE(seal_state),

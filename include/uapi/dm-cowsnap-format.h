@@ -60,7 +60,8 @@
  *   168      8  invalid_epoch              then a mark for each region
  *   176      1  invalid_state
  *   177      1  redirect
- *   178      2  reserved
+ *   178      1  settle
+ *   179      1  reserved
  *   180      4  log                    Record of the log, one block
  *   184     24  zone A of the log        0     4  crc of all that follows
  *   208     24  zone B                   4     4  index in its zone, from 0
@@ -312,6 +313,14 @@ enum cowsnap_on_full {
 	COWSNAP_FULL_POLICIES,
 };
 
+/* When what was redirected is brought home, while the origin is in use. */
+enum cowsnap_settle {
+	COWSNAP_SETTLE_IDLE = 0,	/* while nobody uses the origin, or the share is used up */
+	COWSNAP_SETTLE_NOW = 1,
+	COWSNAP_SETTLE_OFF = 2,
+	COWSNAP_SETTLE_MODES,
+};
+
 struct cowsnap_record {
 	__le16 id;
 	__u8 state;		/* enum cowsnap_record_state */
@@ -360,7 +369,8 @@ struct cowsnap_super {
 	__le64 invalid_epoch;	/* live snapshots up to here are invalid, 0: none */
 	__u8 invalid_state;	/* enum cowsnap_record_state: what they are instead */
 	__u8 redirect;		/* percent of the store that CURRENT may take, 0: none */
-	__u8 reserved1[2];
+	__u8 settle;		/* enum cowsnap_settle: when what was redirected is brought home */
+	__u8 reserved1;
 	__le32 log;		/* are copies committed by a log? */
 	struct cowsnap_zone zone[COWSNAP_ZONES];
 	__le64 lost_epoch;	/* snapshots up to here may lack records of the log, 0: none */

@@ -1,0 +1,707 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: what was redirected is brought home while the origin is in use
+ *
+ * A batch is some runs of chunks in the order of home, each of which has one CURRENT version. It
+ * goes through these steps, and each has ended for all of it before the next one begins:
+ *
+ *   take     a pending for each run: writes that meet it park. Nobody sees home there: where a
+ *            snapshot does, home is copied to the store first, like for a write
+ *   drain    writes in place that were under way have ended: the gate
+ *   carry    the engine copies the runs home
+ *   flush    home is durable
+ *   free     the slots of the versions are free on the disk, durably: disk/free.c
+ *   publish  the versions leave the map, so that lookups find home; pendings are released
+ *   give     when reads have ended that found the places, these are room
+ *
+ * What a crash leaves: up to "free" the versions, whatever home has; from then on home, which has
+ * the same. Writes are parked from before "carry" until after "free", so no write of either place
+ * is lost. Before "take" nothing differs from a store that is not settled.
+ *
+ * What stays in the store, for now:
+ *   - a chunk with an older CURRENT version that a snapshot sees: its slot would count again
+ *   - what a record of a named zone has, since it would be replayed: the zone is left first
+ *   - all, while dead CURRENT versions may be on the disk: they would count again
+ *
+ * Promises kept here:
+ *  I1  home is written only where no live epoch sees it, and the origin does not: seen under
+ *      origin->state_lock, where no pending is in the way.
+ *  I4  reads of home by snapshots have ended: whatever took home out of their sight was a pending
+ *      that waited for them.
+ *  I5  "home" is published when no slot is left on the disk that says otherwise.
+ */
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+
+#include "dm-cowsnap-exception.h"
+#include "dm-cowsnap-kcopyd.h"
+#include "dm-cowsnap.h"
+#include "admin/settle.h"
+#include "copy/copy.h"
+#include "copy/pending.h"
+#include "copy/publish.h"
+#include "disk/free.h"
+#include "disk/meta.h"
+#include "disk/super.h"
+#include "origin/gate.h"
+#include "origin/origin.h"
+#include "store/epochs.h"
+#include "store/readers.h"
+#include "store/room.h"
+#include "store/space.h"
+#include "store/state.h"
+#include "store/store.h"
+#include "store/zones.h"
+
+/* Most data of a batch, unless one run is more, and most runs. */
+#define BATCH_SECTORS		32768U
+#define BATCH_RUNS		512U
+
+/* So many runs are under way at a time: it is looked in between whether to go on. */
+#define CARRY_RUNS		32U
+
+/* The origin is left alone when nobody has used it for so long. */
+#define IDLE_JIFFIES		(HZ / 2)
+
+/* After a failure, and for want of memory. */
+#define ERROR_JIFFIES		(10 * HZ)
+#define MEMORY_JIFFIES		(HZ / 50 + 1)
+
+/* Copies of home leave this part of the store free. */
+#define KEPT_SHARE		16U
+
+struct batch {
+	struct cow_store *store;
+	struct list_head taken;		/* struct cow_pending, by chunk */
+	struct cow_places *places;	/* room for BATCH_RUNS */
+	unsigned int nr;
+	u64 sectors;
+	u64 from, to;			/* chunks of the origin, half open */
+	u64 next;			/* where to go on */
+	unsigned int zones;		/* that are in the way */
+	bool blocked;			/* a pending is in the way */
+	bool last;			/* nothing is left behind @to */
+	bool ended;			/* nor behind @next */
+};
+
+/* -------------------------------------------------------------------- when */
+
+/* How long to rest until the origin has been left alone for long enough? 0: it has. */
+static unsigned long rest_jiffies(struct cow_store *store)
+{
+	unsigned long idle_at = READ_ONCE(store->origin->used) + IDLE_JIFFIES;
+	bool hasty;
+
+	spin_lock(&store->origin->state_lock);
+	hasty = cow_store_settles_in_haste(store);
+	spin_unlock(&store->origin->state_lock);
+	return hasty || time_after_eq(jiffies, idle_at) ? 0 : idle_at - jiffies;
+}
+
+static bool is_wanted(const struct cow_store *store)
+{
+	return store->options.settle != COWSNAP_SETTLE_OFF || store->settle.asked;
+}
+
+/* May anything come home now? state_lock held. */
+static bool may_settle(const struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
+	return store->writable && !store->settle.stopped && is_wanted(store) &&
+	       store->blocked != COW_STORE_FAILING && !store->invalid_not_on_disk &&
+	       !store->current_failed && !cow_meta_is_fenced(store->meta) &&
+	       !READ_ONCE(store->dead_left);
+}
+
+static bool stops(struct cow_store *store)
+{
+	bool may;
+
+	spin_lock(&store->origin->state_lock);
+	may = may_settle(store);
+	spin_unlock(&store->origin->state_lock);
+	return !may || rest_jiffies(store);
+}
+
+/* ------------------------------------------------------------------- what */
+
+static unsigned int zones_with_dead(const struct cow_store *store)
+{
+	unsigned int i, zones = 0;
+
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (store->zone[i].state != COW_ZONE_NONE && store->zone[i].has_dead)
+			zones |= BIT(i);
+	return zones;
+}
+
+static bool is_full(const struct batch *b)
+{
+	return b->nr >= BATCH_RUNS || b->sectors >= BATCH_SECTORS;
+}
+
+/*
+ * What the origin has in the store at @chunk and, in the same run, up to @nr chunks, if no pending
+ * is in the way. False: look at what begins at *@next. state_lock held.
+ */
+static bool look_at(struct batch *b, u64 chunk, u64 nr, struct cow_unsettled *u, u64 *next)
+{
+	struct cow_store *store = b->store;
+	const struct cow_live *live;
+	struct cow_pending *p;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	p = cow_pending_overlap(store, chunk, chunk + nr - 1);
+	if (p && p->first <= chunk) {
+		b->blocked = true;
+		*next = p->last + 1;
+		return false;
+	}
+	*next = p ? p->first : chunk + nr;
+	live = rcu_dereference_protected(store->live,
+					 lockdep_is_held(&store->origin->state_lock));
+	if (!cow_map_unsettled(&store->map, live, chunk,
+			       min(*next - chunk, cow_run_chunks_max(store)), u))
+		return false;
+	*next = u->ext.chunk + u->ext.nr;
+	return true;
+}
+
+/* It becomes part of the batch. state_lock held. */
+static bool take_run(struct batch *b, const struct cow_extent *ext)
+{
+	struct cow_pending *p;
+
+	p = cow_pending_add(b->store, ext->chunk, ext->nr, COW_HOME, ext->place, 0);
+	if (!p)
+		return false;
+	p->epoch = ext->epoch;
+	list_add_tail(&p->node, &b->taken);
+	b->nr++;
+	b->sectors += cow_chunk_to_sector(b->store, ext->nr);
+	return true;
+}
+
+/* Room for copies of home; the rest is for others. state_lock held. */
+static u32 copy_room(struct cow_store *store, u64 nr, u64 *place)
+{
+	const struct cow_space *space = &store->space;
+	u64 kept = cow_space_filled(space) + space->total / KEPT_SHARE;
+
+	if (store->blocked || kept >= space->total)
+		return 0;
+	return cow_store_room(store, min(nr, space->total - kept), place);
+}
+
+/*
+ * Home is copied for the epochs up to @epoch: a run from @chunk on, of at most @nr chunks. Returns
+ * how many; 0: there is no room. state_lock held.
+ */
+static u32 copy_run(struct batch *b, u64 chunk, u64 nr, u32 epoch)
+{
+	struct cow_store *store = b->store;
+	struct cow_origin *o = store->origin;
+	sector_t start, end, has;
+	struct cow_pending *p;
+	u64 place;
+	u32 got = copy_room(store, nr, &place);
+
+	if (!got)
+		return 0;
+	p = cow_pending_add(store, chunk, got, COW_COPIED, place, got);
+	if (!p) {
+		cow_space_free(&store->space, place, got);
+		return 0;
+	}
+	p->epoch = epoch;
+	p->settles = true;
+	store->nr_settling++;
+	b->nr++;
+	b->sectors += cow_chunk_to_sector(store, got);
+	start = cow_pending_sector(p);
+	end = cow_pending_end_sector(p);
+	has = cow_origin_has(o, start, end);
+	list_add(&p->node, &p->sharers);
+	/* No bio waits for it, until one parks. */
+	p->job.speculative = true;
+	WRITE_ONCE(p->leader, p);
+	/* What is sealed is never redirected: home is the origin's device. */
+	cow_pending_copy(p, o->bdev, start, has, end - start - has);
+	return got;
+}
+
+/* What is done with a run that is found, these two. False: not more of them. state_lock held. */
+static bool copy_if_seen(struct batch *b, const struct cow_unsettled *u)
+{
+	u64 at = u->ext.chunk, end = at + u->ext.nr;
+	u32 got = 1;
+
+	if (!u->home_is_seen || u->has_older)
+		return true;
+	/* Later epochs see what the origin has had since then. */
+	for (; at < end && got; at += got)
+		got = copy_run(b, at, end - at, u->oldest);
+	return true;
+}
+
+static bool take_if_unseen(struct batch *b, const struct cow_unsettled *u)
+{
+	unsigned int zones;
+
+	if (u->has_older || u->home_is_seen)
+		return true;
+	zones = cow_zones_have(b->store, u->ext.place, u->ext.nr);
+	b->zones |= zones;
+	return zones || take_run(b, &u->ext);
+}
+
+/* @fn looks at what the origin has in the store, from @b->next on. */
+static void walk(struct batch *b, bool (*fn)(struct batch *b, const struct cow_unsettled *u))
+{
+	struct cow_store *store = b->store;
+	struct cow_origin *o = store->origin;
+	struct cow_unsettled u;
+	struct cow_extent ext;
+	bool goes_on = true;
+	u64 next;
+
+	while (goes_on && !is_full(b)) {
+		if (!cow_map_next(&store->map, b->next, COW_EPOCH_NOW, &ext) ||
+		    ext.chunk >= b->to) {
+			b->next = b->to;
+			b->ended = b->last;
+			break;
+		}
+		spin_lock(&o->state_lock);
+		goes_on = may_settle(store);
+		if (goes_on && look_at(b, ext.chunk, ext.nr, &u, &next))
+			goes_on = fn(b, &u);
+		spin_unlock(&o->state_lock);
+		if (goes_on)
+			b->next = next;
+		cond_resched();
+	}
+}
+
+/* Versions that are dead are on their way from the map and the disk under this lock. */
+static void take_runs(struct batch *b)
+{
+	struct cow_store *store = b->store;
+
+	mutex_lock(&store->dead_lock);
+	spin_lock(&store->origin->state_lock);
+	b->zones = zones_with_dead(store);
+	spin_unlock(&store->origin->state_lock);
+	if (b->zones)
+		b->ended = true;
+	else
+		walk(b, take_if_unseen);
+	mutex_unlock(&store->dead_lock);
+}
+
+/* Copies of home are in the map, or have failed. */
+static void copy_runs(struct batch *b)
+{
+	struct cow_store *store = b->store;
+
+	walk(b, copy_if_seen);
+	wait_event(store->idle, !READ_ONCE(store->nr_settling));
+	/* Now these can be taken. */
+	b->to = b->next;
+	b->last = b->ended;
+	b->next = b->from;
+	b->nr = 0;
+	b->sectors = 0;
+	b->ended = false;
+}
+
+/* ------------------------------------------------------------------ carried */
+
+static void carry_ready(struct cow_job *job)
+{
+	struct cow_pending *p = container_of(job, struct cow_pending, job);
+	struct cow_origin *o = p->store->origin;
+	sector_t start = cow_pending_sector(p);
+
+	p->status = job->read_status;
+	p->unread = p->status;
+	/* As in cow_pending_write(): writers may wait for it. */
+	if (!p->status)
+		cow_job_write(job, 0, cow_origin_has(o, start, cow_pending_end_sector(p)),
+			      o->bdev, start, REQ_SYNC | REQ_IDLE, &p->status);
+}
+
+static void carry_done(struct cow_job *job)
+{
+	struct cow_pending *p = container_of(job, struct cow_pending, job);
+	struct cow_store *store = p->store;
+
+	/* Pairs with cow_pending_need(): no release comes before this. */
+	WRITE_ONCE(p->leader, NULL);
+	/* The worker is waited for before the store goes. */
+	if (atomic_dec_and_test(&store->settle.jobs))
+		wake_up(&store->idle);
+}
+
+static const struct cow_job_ops carry_ops = {
+	.ready = carry_ready,
+	.done = carry_done,
+};
+
+static void carry_run(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	p->job.ops = &carry_ops;
+	p->job.bdev = store->bdev;
+	p->job.sector = cow_chunk_to_sector(store, p->place);
+	p->job.nr_sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
+	p->job.speculative = true;
+	WRITE_ONCE(p->leader, p);
+	atomic_inc(&store->settle.jobs);
+	cow_engine_submit(store->origin->engine, &p->job);
+}
+
+/* It stays as it is. */
+static void leave_run(struct batch *b, struct cow_pending *p)
+{
+	list_del_init(&p->node);
+	b->nr--;
+	p->status = BLK_STS_OK;
+	cow_pending_release(p);
+}
+
+static void leave_runs(struct batch *b)
+{
+	struct cow_pending *p, *next;
+
+	list_for_each_entry_safe(p, next, &b->taken, node)
+		leave_run(b, p);
+}
+
+static bool has_waiters(struct cow_pending *p)
+{
+	bool has;
+
+	spin_lock(&p->store->origin->state_lock);
+	has = !list_empty(&p->parked);
+	spin_unlock(&p->store->origin->state_lock);
+	return has;
+}
+
+/* Those that failed stay in the store. */
+static void leave_failed(struct batch *b, struct list_head *carried)
+{
+	struct cow_store *store = b->store;
+	struct cow_pending *p, *next;
+
+	list_for_each_entry_safe(p, next, carried, node) {
+		if (!p->status)
+			continue;
+		DMERR_LIMIT("store %pg: chunk %llu of %pg stays there: it cannot be %s (%d)",
+			    store->bdev, p->first, store->origin->bdev,
+			    p->unread ? "read" : "written home",
+			    blk_status_to_errno(p->status));
+		leave_run(b, p);
+	}
+}
+
+/*
+ * The runs are copied home, as many as there is time for. What a write waits for already, and has
+ * not begun, is left alone.
+ */
+static void carry_runs(struct batch *b)
+{
+	struct cow_store *store = b->store;
+	struct cow_pending *p;
+	LIST_HEAD(carried);
+	unsigned int nr;
+
+	while (!list_empty(&b->taken) && !stops(store)) {
+		for (nr = 0; nr < CARRY_RUNS && !list_empty(&b->taken); nr++) {
+			p = list_first_entry(&b->taken, struct cow_pending, node);
+			if (has_waiters(p)) {
+				b->blocked = true;
+				leave_run(b, p);
+				continue;
+			}
+			list_move_tail(&p->node, &carried);
+			carry_run(p);
+		}
+		wait_event(store->idle, !atomic_read(&store->settle.jobs));
+	}
+	/* There was no time for these. */
+	p = list_first_entry_or_null(&b->taken, struct cow_pending, node);
+	if (p) {
+		b->next = p->first;
+		b->ended = false;
+	}
+	leave_runs(b);
+	leave_failed(b, &carried);
+	list_splice(&carried, &b->taken);
+}
+
+/* -------------------------------------------------------------- freed, published */
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct cow_places *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void list_places(struct batch *b)
+{
+	struct cow_pending *p;
+	unsigned int nr = 0;
+
+	list_for_each_entry(p, &b->taken, node)
+		b->places[nr++] = (struct cow_places){
+			.first = p->place, .nr = cow_pending_nr(p), .redirected = true,
+		};
+	sort(b->places, nr, sizeof(b->places[0]), compare_places, NULL);
+}
+
+/* From now on nothing that is written anywhere would last: until the store is opened again. */
+static void lose_track(struct cow_store *store)
+{
+	cow_meta_fence(store->meta);
+	WRITE_ONCE(store->current_failed, true);
+	DMERR("store %pg: a table cannot be written: now all writes of %pg fail", store->bdev,
+	      store->origin->bdev);
+	DMERR("store %pg: remove its tables and load them again", store->bdev);
+}
+
+/* If that fails the disk says again what memory has, or nothing more is written. */
+static int free_slots(struct batch *b)
+{
+	struct cow_store *store = b->store;
+	int r;
+
+	cow_super_lock(store);
+	r = cow_slots_free(store->meta, b->places, b->nr);
+	if (r && r != -ENOMEM && cow_slots_write(store->meta, b->places, b->nr))
+		lose_track(store);
+	cow_super_unlock(store);
+	return r;
+}
+
+/* Without memory it is tried again: the slots are gone, so it has to be. */
+static void publish_run(struct cow_pending *p)
+{
+	const struct cow_extent gone = {
+		.chunk = p->first, .nr = cow_pending_nr(p), .place = p->place,
+		.epoch = p->epoch, .kind = COW_CURRENT,
+	};
+
+	while (cow_map_remove(&p->store->map, &gone))
+		schedule_timeout_uninterruptible(MEMORY_JIFFIES);
+}
+
+static void publish_runs(struct batch *b)
+{
+	struct cow_pending *p, *next;
+
+	list_for_each_entry_safe(p, next, &b->taken, node) {
+		publish_run(p);
+		list_del_init(&p->node);
+		cow_pending_release(p);
+	}
+}
+
+static void give_places(struct batch *b)
+{
+	struct cow_store *store = b->store;
+	struct cow_origin *o = store->origin;
+	unsigned int i;
+
+	mutex_lock(&store->dead_lock);
+	cow_readers_await(store);
+	mutex_unlock(&store->dead_lock);
+	spin_lock(&o->state_lock);
+	for (i = 0; i < b->nr; i++) {
+		cow_space_free(&store->space, b->places[i].first, b->places[i].nr);
+		store->nr_current -= b->places[i].nr;
+		store->settled += b->places[i].nr;
+	}
+	cow_store_watch_low_water(store);
+	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))
+		cow_store_unblock(store);
+	if (!store->nr_current)
+		queue_work(o->wq, &store->event_work);
+	spin_unlock(&o->state_lock);
+}
+
+/* ------------------------------------------------------------------- batches */
+
+/* Writes in place that found the versions before the pendings were there have ended. */
+static int drain_writes(struct cow_origin *o)
+{
+	int r;
+
+	mutex_lock(&o->admin_lock);
+	r = cow_origin_drain(o, cow_hold_timeout());
+	if (!r)
+		cow_origin_thaw(o);
+	mutex_unlock(&o->admin_lock);
+	return r;
+}
+
+static int settle_taken(struct batch *b)
+{
+	int r = drain_writes(b->store->origin);
+
+	if (!r)
+		carry_runs(b);
+	if (!r && !b->nr)
+		return 0;
+	if (!r)
+		r = blkdev_issue_flush(b->store->origin->bdev);
+	list_places(b);
+	if (!r)
+		r = free_slots(b);
+	if (r) {
+		leave_runs(b);
+		return r;
+	}
+	publish_runs(b);
+	give_places(b);
+	b->store->settle.progress = true;
+	return 0;
+}
+
+static int settle_batch(struct cow_store *store)
+{
+	struct cow_settle *settle = &store->settle;
+	struct batch b = {
+		.store = store, .from = settle->next, .to = U64_MAX, .next = settle->next,
+		.last = true, .taken = LIST_HEAD_INIT(b.taken),
+	};
+	int r = 0;
+
+	b.places = kvmalloc_array(BATCH_RUNS, sizeof(b.places[0]), GFP_NOIO | __GFP_NORETRY);
+	if (!b.places)
+		return -ENOMEM;
+	if (settle->pass == COW_SETTLE_SEEN)
+		copy_runs(&b);
+	take_runs(&b);
+	if (b.nr)
+		r = settle_taken(&b);
+	kvfree(b.places);
+	spin_lock(&store->origin->state_lock);
+	settle->blocked |= b.blocked;
+	settle->next = b.next;
+	/* It is gone on with when they are left. */
+	settle->waits_for_zones |= b.zones;
+	cow_zones_finish(store, b.zones);
+	if (b.ended) {
+		settle->next = 0;
+		settle->pass = settle->pass == COW_SETTLE_UNSEEN ? COW_SETTLE_SEEN :
+			       COW_SETTLE_NOTHING;
+	}
+	spin_unlock(&store->origin->state_lock);
+	return r;
+}
+
+/* ------------------------------------------------------------------ the work */
+
+static void run_later(struct cow_store *store, unsigned long delay)
+{
+	spin_lock(&store->origin->state_lock);
+	if (!store->settle.stopped && store->nr_current)
+		queue_delayed_work(store->origin->room_wq, &store->settle_work, delay);
+	spin_unlock(&store->origin->state_lock);
+}
+
+/* Is there something to do? Then the first pass begins, unless one is under way. */
+static bool begins(struct cow_store *store)
+{
+	struct cow_settle *settle = &store->settle;
+	bool does;
+
+	spin_lock(&store->origin->state_lock);
+	does = may_settle(store) && (settle->again || settle->pass != COW_SETTLE_NOTHING);
+	if (does && settle->pass == COW_SETTLE_NOTHING) {
+		settle->again = false;
+		settle->pass = COW_SETTLE_UNSEEN;
+		settle->next = 0;
+		settle->progress = false;
+		settle->blocked = false;
+		settle->waits_for_zones = false;
+	}
+	spin_unlock(&store->origin->state_lock);
+	return does;
+}
+
+/* When is the next batch due? The passes begin anew if there may be more to do by now. */
+static unsigned long batch_ended(struct cow_store *store, int r)
+{
+	struct cow_settle *settle = &store->settle;
+	unsigned long delay = r ? ERROR_JIFFIES : 0;
+
+	spin_lock(&store->origin->state_lock);
+	if (r) {
+		settle->pass = COW_SETTLE_NOTHING;
+		settle->again = true;
+		settle->in_vain = true;
+	} else if (settle->pass == COW_SETTLE_NOTHING) {
+		settle->again |= settle->blocked;
+		settle->in_vain = !settle->progress;
+		if (!settle->again && !settle->waits_for_zones)
+			settle->asked = false;
+		delay = !settle->again ? MAX_JIFFY_OFFSET : settle->in_vain ? HZ : 0;
+	}
+	spin_unlock(&store->origin->state_lock);
+	return delay;
+}
+
+void cow_settle_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       settle_work);
+	/* Writes may wait for this, and memory for them. */
+	unsigned int noio = memalloc_noio_save();
+	unsigned long delay = rest_jiffies(store);
+	int r;
+
+	if (begins(store)) {
+		if (!delay) {
+			r = settle_batch(store);
+			if (r)
+				DMWARN_LIMIT("store %pg: redirected data stays there (%d): tried again",
+					     store->bdev, r);
+			delay = batch_ended(store, r);
+		}
+		if (delay != MAX_JIFFY_OFFSET)
+			run_later(store, delay);
+	}
+	memalloc_noio_restore(noio);
+}
+
+int cow_settle_ask(struct cow_store *store)
+{
+	struct cow_origin *o = store->origin;
+
+	if (!store->meta || !store->writable) {
+		DMERR("store %pg is %s: nothing of it is settled", store->bdev,
+		      store->meta ? "read-only" : "transient");
+		return -EINVAL;
+	}
+	spin_lock(&o->state_lock);
+	store->settle.asked = store->nr_current;
+	store->settle.in_vain = false;
+	cow_store_settle(store);
+	spin_unlock(&o->state_lock);
+	return 0;
+}
+
+void cow_settle_stop(struct cow_store *store)
+{
+	spin_lock(&store->origin->state_lock);
+	store->settle.stopped = true;
+	spin_unlock(&store->origin->state_lock);
+	cancel_delayed_work_sync(&store->settle_work);
+}

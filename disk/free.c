@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-cowsnap: slots of versions that are needed no more are freed on the disk
+ *
+ * Most versions keep their slots when they are dead: nobody believes them, and the next version at
+ * the place has its own. A CURRENT version is dead because of a later one. When that is brought
+ * home no slot of the chunk may be left that would count again.
+ *
+ * Each table block with such slots is written once, from a copy without them. Memory follows when
+ * all of it is durable.
+ */
+#include <linux/module.h>
+
+#include "dm-cowsnap.h"
+#include "disk/blocks.h"
+#include "disk/commit.h"
+#include "disk/direct.h"
+#include "disk/free.h"
+#include "disk/io.h"
+#include "disk/meta.h"
+#include "disk/private.h"
+#include "disk/slots.h"
+
+/* How far a walk through the places has come. */
+struct walk {
+	const struct cow_places *at, *end;
+	u32 done;			/* of the first ones at @at */
+};
+
+static bool walk_is_over(const struct walk *w)
+{
+	return w->at == w->end;
+}
+
+/* The block with the slot of the next place, which is in memory; *@index: where it is there. */
+static struct cow_block *walk_block(struct cow_meta *meta, const struct walk *w, u32 *index)
+{
+	struct cowsnap_segment seg;
+	u32 block;
+
+	if (cow_slot_where(meta, w->at->first + w->done, &seg, &block, index))
+		return NULL;
+	return cow_block_find(meta, seg.first_block + block);
+}
+
+/* Slots of block @b, whose content is at @data, become free. */
+static void clear_slots(const struct cow_block *b, void *data, u32 index, u32 nr)
+{
+	struct cowsnap_slot *slot = (void *)(cow_block_header(b->number, data) + 1);
+
+	memset(slot + index, 0, nr * sizeof(*slot));
+}
+
+/* All that is in block @b is dealt with: its slots in @data are free. NULL: they stay. */
+static void walk_through(struct cow_meta *meta, struct walk *w, const struct cow_block *b,
+			 void *data)
+{
+	u32 index, nr;
+
+	while (!walk_is_over(w) && walk_block(meta, w, &index) == b) {
+		nr = min_t(u64, w->at->nr - w->done,
+			   cowsnap_block_slots(&meta->geometry, b->number) - index);
+		if (data)
+			clear_slots(b, data, index, nr);
+		w->done += nr;
+		if (w->done < w->at->nr)
+			continue;
+		w->at++;
+		w->done = 0;
+	}
+}
+
+/*
+ * A copy of the next block. One that is dirty is written before its commit: its header names that,
+ * as in disk/direct.c. In any other nothing is in doubt.
+ */
+static struct cow_block *copy_next(struct cow_meta *meta, struct walk *w, void *to, bool freed)
+{
+	struct cow_block *b;
+	u32 index;
+
+	mutex_lock(&meta->blocks_lock);
+	b = walk_block(meta, w, &index);
+	if (!WARN_ON_ONCE(!b)) {
+		if (!b->ticket)
+			cow_block_settle(b);
+		memcpy(to, b->data, meta->geometry.block_bytes);
+		walk_through(meta, w, b, freed ? to : NULL);
+		cow_meta_seal(meta, b->number, b->sector, to, meta->sequence + !!b->ticket,
+			      meta->durable);
+	}
+	mutex_unlock(&meta->blocks_lock);
+	return b;
+}
+
+/*
+ * All of them, one after the other. Those with superblocks alone: never both at once. Blocks are
+ * not locked while they are written: they stay, and records go on.
+ */
+static int write_blocks(struct cow_meta *meta, const struct cow_places *places, size_t nr,
+			bool freed)
+{
+	struct walk w = { .at = places, .end = places + nr };
+	struct block_device *bdev = meta->store->bdev;
+	void *copy = cow_meta_scratch(meta);
+	struct cow_block *b;
+	int r = 0;
+
+	while (!r && !walk_is_over(&w)) {
+		b = copy_next(meta, &w, copy, freed);
+		if (!b)
+			return -EIO;
+		r = cow_meta_io(bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta) |
+				(b->pinned ? REQ_PREFLUSH | REQ_FUA : 0),
+				b->sector, copy, meta->geometry.block_bytes);
+		meta->stats.block_writes++;
+	}
+	return r ?: blkdev_issue_flush(bdev);
+}
+
+static void free_in_memory(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+{
+	struct walk w = { .at = places, .end = places + nr };
+	struct cow_block *b;
+	u32 index;
+
+	lockdep_assert_held(&meta->blocks_lock);
+	while (!walk_is_over(&w)) {
+		b = walk_block(meta, &w, &index);
+		if (WARN_ON_ONCE(!b))
+			return;
+		walk_through(meta, &w, b, b->data);
+		cow_block_seal_again(meta, b);
+	}
+}
+
+static void let_go(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+{
+	size_t i;
+
+	lockdep_assert_held(&meta->blocks_lock);
+	for (i = 0; i < nr; i++)
+		cow_blocks_let_go(meta, places[i].first, places[i].nr);
+}
+
+/* Their blocks are in memory and stay there, until let_go(). */
+static int hold(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+{
+	size_t i;
+	int r = 0;
+
+	mutex_lock(&meta->blocks_lock);
+	for (i = 0; i < nr && !r; i++)
+		r = cow_blocks_stay(meta, places[i].first, places[i].nr);
+	/* The last one that was tried does not stay. */
+	if (r)
+		let_go(meta, places, i - 1);
+	mutex_unlock(&meta->blocks_lock);
+	return r;
+}
+
+static int write_held(struct cow_meta *meta, const struct cow_places *places, size_t nr, bool freed)
+{
+	int r = meta->failed ? -EIO : hold(meta, places, nr);
+
+	if (r)
+		return r;
+	/* A number like that of a commit: a dump that was made before is older than the store. */
+	meta->sequence++;
+	r = write_blocks(meta, places, nr, freed);
+	mutex_lock(&meta->blocks_lock);
+	if (!r && freed)
+		free_in_memory(meta, places, nr);
+	let_go(meta, places, nr);
+	mutex_unlock(&meta->blocks_lock);
+	return r == -ENOMEM ? -EIO : r;
+}
+
+int cow_slots_free(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+{
+	return write_held(meta, places, nr, true);
+}
+
+int cow_slots_write(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+{
+	return write_held(meta, places, nr, false);
+}
