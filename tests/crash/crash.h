@@ -153,6 +153,7 @@ struct settings {
 	u32 logs;		/* the store has a log */
 	u32 seals;		/* the origin is sealed, once there is a store */
 	u32 redirects;		/* percent of the store for redirected writes; 0: none */
+	u32 settles;		/* they are brought home at once */
 };
 
 struct recording {

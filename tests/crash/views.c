@@ -162,5 +162,8 @@ void seal_origin(struct worker *w, struct view *v)
 	if (run.set.redirects &&
 	    dm_message(load.origin->name, "set redirect %u", run.set.redirects))
 		fail("the origin is not redirected");
+	if (run.set.redirects &&
+	    dm_message(load.origin->name, "set settle %s", run.set.settles ? "now" : "off"))
+		fail("the origin is not settled");
 	op_ack(tag);
 }

@@ -39,6 +39,8 @@ scenarios=(
 	"a sealed origin, two caches, chunks of 64 KiB, merges|--seal --eio 0 --no-discard --merge --chunk 128 --devices 2 --origin 16384 --store 32768"
 	"redirected writes|--seal --redirect 60 --log --eio 0 --no-discard --snapshots 3 --store 16384"
 	"redirected writes by the tables, two caches|--seal --redirect 60 --eio 0 --no-discard --snapshots 3 --devices 2 --store 16384"
+	"redirected writes that come home|--again 0 --seal --redirect 60 --settle --log --eio 0 --no-discard --snapshots 3 --store 16384"
+	"redirected writes that come home, by the tables, two caches|--again 0 --seal --redirect 60 --settle --eio 0 --no-discard --devices 2 --snapshots 2 --store 16384"
 	"redirected writes by the tables, two caches, chunks of 64 KiB|--seal --redirect 60 --eio 0 --no-discard --chunk 128 --devices 2 --origin 16384 --store 32768"
 )
 

@@ -34,6 +34,8 @@ begin()
 	blockdev --flushbufs "$base"
 	origin_up o "$base" store "$cow"
 	snap_up s "$base" "$cow" P "$chunk"
+	# It stays where it is written.
+	dm message o 0 set settle off
 }
 
 # unsettled: how many chunks are.
