@@ -302,13 +302,24 @@ static void take_runs(struct batch *b)
 	mutex_unlock(&store->dead_lock);
 }
 
+/* Under the lock: see cow_pending_release(). */
+static bool copies_have_ended(struct cow_store *store)
+{
+	bool ended;
+
+	spin_lock(&store->origin->state_lock);
+	ended = !store->nr_settling;
+	spin_unlock(&store->origin->state_lock);
+	return ended;
+}
+
 /* Copies of home are in the map, or have failed. */
 static void copy_runs(struct batch *b)
 {
 	struct cow_store *store = b->store;
 
 	walk(b, copy_if_seen);
-	wait_event(store->idle, !READ_ONCE(store->nr_settling));
+	wait_event(store->idle, copies_have_ended(store));
 	/* Now these can be taken. */
 	b->to = b->next;
 	b->last = b->ended;

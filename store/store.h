@@ -186,7 +186,7 @@ struct cow_store {
 	u64 nr_current;			/* chunks of CURRENT versions; READ_ONCE */
 	u64 redirected;			/* chunks that became such since it was opened */
 	u64 settled;			/* chunks that were brought home since then */
-	unsigned int nr_settling;	/* pendings of copies that settling needs; READ_ONCE */
+	unsigned int nr_settling;	/* pendings of copies that settling needs */
 	bool current_failed;		/* one could not be written: READ_ONCE */
 	struct list_head current_waiting;	/* struct cow_bio, for a note: disk/current.c */
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
