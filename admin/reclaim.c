@@ -295,12 +295,22 @@ static int reclaim(struct cow_store *store, const struct cow_live *live, u32 up_
 	return r;
 }
 
-void cow_store_reclaim_work(struct work_struct *work)
+/*
+ * What is in doubt since the store was read is settled when it comes into force, and the dead are
+ * dropped by that: from the snapshots that there are by then.
+ */
+static bool is_in_doubt(struct cow_store *store)
 {
-	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
-					       reclaim_work);
-	unsigned int noio = memalloc_noio_save();
-	u64 run = reclaim_begin(store);
+	bool is;
+
+	mutex_lock(&store->origin->admin_lock);
+	is = store->loader;
+	mutex_unlock(&store->origin->admin_lock);
+	return is;
+}
+
+static int reclaim_all(struct cow_store *store)
+{
 	struct cow_live *live;
 	u32 up_to;
 	int r;
@@ -312,6 +322,17 @@ void cow_store_reclaim_work(struct work_struct *work)
 		r = reclaim(store, live, up_to);
 	kvfree(live);
 	cow_undo_open(store);
+	return r;
+}
+
+void cow_store_reclaim_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       reclaim_work);
+	unsigned int noio = memalloc_noio_save();
+	u64 run = reclaim_begin(store);
+	int r = is_in_doubt(store) ? 0 : reclaim_all(store);
+
 	if (r)
 		reclaim_later(store, r);
 	else

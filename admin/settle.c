@@ -110,8 +110,8 @@ static bool may_settle(const struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
-	return store->writable && !store->settle.stopped && is_wanted(store) &&
-	       store->blocked != COW_STORE_FAILING && !store->invalid_not_on_disk &&
+	return !list_empty(&store->node) && store->writable && !store->settle.stopped &&
+	       is_wanted(store) && store->blocked != COW_STORE_FAILING && !store->invalid_not_on_disk &&
 	       !store->current_failed && !cow_meta_is_fenced(store->meta) &&
 	       !READ_ONCE(store->dead_left);
 }
@@ -695,6 +695,7 @@ void cow_settle_work(struct work_struct *work)
 int cow_settle_ask(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
+	bool in_force;
 
 	if (!store->meta || !store->writable) {
 		DMERR("store %pg is %s: nothing of it is settled", store->bdev,
@@ -702,11 +703,17 @@ int cow_settle_ask(struct cow_store *store)
 		return -EINVAL;
 	}
 	spin_lock(&o->state_lock);
-	store->settle.asked = store->nr_current;
-	store->settle.in_vain = false;
-	cow_store_settle(store);
+	in_force = !list_empty(&store->node);
+	if (in_force) {
+		store->settle.asked = store->nr_current;
+		store->settle.in_vain = false;
+		cow_store_settle(store);
+	}
 	spin_unlock(&o->state_lock);
-	return 0;
+	if (in_force)
+		return 0;
+	DMERR("store %pg is not in use yet: resume its tables before it is settled", store->bdev);
+	return -EAGAIN;
 }
 
 void cow_settle_stop(struct cow_store *store)

@@ -33,6 +33,8 @@ void cow_current_hook(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 
 	lockdep_assert_held(&o->state_lock);
+	if (list_empty(&store->node))
+		return;
 	if (cow_current_is_used(store) && store->seal_state == COWSNAP_SEAL_SEALED)
 		WRITE_ONCE(o->redirects_to, store);
 	cow_store_settle(store);

@@ -9,7 +9,7 @@ struct work_struct;
 
 /*
  * I/O of the origin asks @store from now on, if it redirects, or has CURRENT versions, and its
- * origin is sealed. origin->state_lock held.
+ * origin is sealed. Nothing happens before it is in force. origin->state_lock held.
  */
 void cow_current_hook(struct cow_store *store);
 

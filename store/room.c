@@ -186,7 +186,9 @@ void cow_store_settle(struct cow_store *store)
 	struct workqueue_struct *wq = store->origin->room_wq;
 
 	lockdep_assert_held(&store->origin->state_lock);
-	if (!store->nr_current || !store->writable || store->settle.stopped)
+	/* Of a store that is not in force much may be in doubt. */
+	if (list_empty(&store->node) || !store->nr_current || !store->writable ||
+	    store->settle.stopped)
 		return;
 	store->settle.again = true;
 	if (cow_store_settles_in_haste(store) && !store->settle.in_vain)
