@@ -362,10 +362,11 @@ static const struct cow_job_ops carry_ops = {
 	.done = carry_done,
 };
 
-static void carry_run(struct cow_pending *p)
+static void submit_run(struct cow_pending *p)
 {
 	struct cow_store *store = p->store;
 
+	lockdep_assert_held(&store->origin->state_lock);
 	p->job.ops = &carry_ops;
 	p->job.bdev = store->bdev;
 	p->job.sector = cow_chunk_to_sector(store, p->place);
@@ -374,6 +375,19 @@ static void carry_run(struct cow_pending *p)
 	WRITE_ONCE(p->leader, p);
 	atomic_inc(&store->settle.jobs);
 	cow_engine_submit(store->origin->engine, &p->job);
+}
+
+/* False: a write waits for it already. One that parks later finds its job, and moves it forward. */
+static bool carry_run(struct cow_pending *p)
+{
+	bool waits;
+
+	spin_lock(&p->store->origin->state_lock);
+	waits = !list_empty(&p->parked);
+	if (!waits)
+		submit_run(p);
+	spin_unlock(&p->store->origin->state_lock);
+	return !waits;
 }
 
 /* It stays as it is. */
@@ -391,16 +405,6 @@ static void leave_runs(struct batch *b)
 
 	list_for_each_entry_safe(p, next, &b->taken, node)
 		leave_run(b, p);
-}
-
-static bool has_waiters(struct cow_pending *p)
-{
-	bool has;
-
-	spin_lock(&p->store->origin->state_lock);
-	has = !list_empty(&p->parked);
-	spin_unlock(&p->store->origin->state_lock);
-	return has;
 }
 
 /* Those that failed stay in the store. */
@@ -434,13 +438,12 @@ static void carry_runs(struct batch *b)
 	while (!list_empty(&b->taken) && !stops(store)) {
 		for (nr = 0; nr < CARRY_RUNS && !list_empty(&b->taken); nr++) {
 			p = list_first_entry(&b->taken, struct cow_pending, node);
-			if (has_waiters(p)) {
+			if (carry_run(p)) {
+				list_move_tail(&p->node, &carried);
+			} else {
 				b->blocked = true;
 				leave_run(b, p);
-				continue;
 			}
-			list_move_tail(&p->node, &carried);
-			carry_run(p);
 		}
 		wait_event(store->idle, !atomic_read(&store->settle.jobs));
 	}
