@@ -31,6 +31,9 @@
 /* How many runs of places are gathered before reads are waited for; more if a chunk needs it. */
 #define TAKEN_OUT_RUNS	1024U
 
+/* For want of memory for table blocks. */
+#define MEMORY_JIFFIES	(HZ / 50 + 1)
+
 /* A run shuts the gate for as long as hold_timeout says: it is open for a while in between. */
 #define RETRY_JIFFIES	(20 * HZ)
 
@@ -61,7 +64,9 @@ static void take_out(void *context, const struct cow_extent *ext)
 		return;
 	if (redirected)
 		t->nr_current += ext->nr;
-	if (last && last->first + last->nr == ext->place && last->redirected == redirected) {
+	/* Commits stand still while the slots of one run are freed. */
+	if (last && last->first + last->nr == ext->place && last->redirected == redirected &&
+	    !(redirected && last->nr + ext->nr > COW_RUN_CHUNKS)) {
 		last->nr += ext->nr;
 		return;
 	}
@@ -94,6 +99,21 @@ static void note_dead_in_zones(struct cow_store *store, const struct cow_places 
 	spin_unlock(&store->origin->state_lock);
 }
 
+/* For want of memory it is tried again: commits free some in between. */
+static int free_slots(struct cow_store *store, const struct cow_places *runs, size_t nr)
+{
+	size_t done;
+	int r;
+
+	while ((r = cow_slots_free(store, runs, nr, &done)) == -ENOMEM &&
+	       !READ_ONCE(store->closing)) {
+		runs += done;
+		nr -= done;
+		schedule_timeout_uninterruptible(MEMORY_JIFFIES);
+	}
+	return r;
+}
+
 /*
  * A dead CURRENT version leaves the disk before its place is given to others: it would count again
  * when the later one, because of which it is dead, is brought home.
@@ -103,16 +123,15 @@ static void free_dead_current(struct cow_store *store, struct taken_out *t)
 	size_t nr = 0;
 	int r;
 
-	if (!t->nr_current)
+	/* One that is only read does not bring anything home. */
+	if (!t->nr_current || !store->writable)
 		return;
 	sort(t->runs, t->nr, sizeof(t->runs[0]), compare_runs, NULL);
 	while (nr < t->nr && t->runs[nr].redirected)
 		nr++;
-	cow_super_lock(store);
-	r = store->writable ? cow_slots_free(store->meta, t->runs, nr) : -EROFS;
-	cow_super_unlock(store);
+	r = free_slots(store, t->runs, nr);
 	if (r)
-		WRITE_ONCE(store->dead_left, true);
+		cow_slots_stay(store, r);
 	note_dead_in_zones(store, t->runs, nr);
 }
 

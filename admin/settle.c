@@ -44,7 +44,6 @@
 #include "copy/publish.h"
 #include "disk/free.h"
 #include "disk/meta.h"
-#include "disk/super.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
@@ -479,27 +478,23 @@ static void list_places(struct batch *b)
 	sort(b->places, nr, sizeof(b->places[0]), compare_places, NULL);
 }
 
-/* From now on nothing that is written anywhere would last: until the store is opened again. */
-static void lose_track(struct cow_store *store)
-{
-	cow_meta_fence(store->meta);
-	WRITE_ONCE(store->current_failed, true);
-	DMERR("store %pg: a table cannot be written: now all writes of %pg fail", store->bdev,
-	      store->origin->bdev);
-	DMERR("store %pg: remove its tables and load them again", store->bdev);
-}
-
-/* If that fails the disk says again what memory has, or nothing more is written. */
+/* Those whose slots are not free stay in the store. */
 static int free_slots(struct batch *b)
 {
-	struct cow_store *store = b->store;
+	struct cow_pending *p, *next;
+	size_t done;
+	u64 end;
 	int r;
 
-	cow_super_lock(store);
-	r = cow_slots_free(store->meta, b->places, b->nr);
-	if (r && r != -ENOMEM && cow_slots_write(store->meta, b->places, b->nr))
-		lose_track(store);
-	cow_super_unlock(store);
+	list_places(b);
+	r = cow_slots_free(b->store, b->places, b->nr, &done);
+	if (!r)
+		return 0;
+	/* Places are ascending: so many are free. */
+	end = b->places[done].first;
+	list_for_each_entry_safe(p, next, &b->taken, node)
+		if (p->place >= end)
+			leave_run(b, p);
 	return r;
 }
 
@@ -566,25 +561,23 @@ static int drain_writes(struct cow_origin *o)
 
 static int settle_taken(struct batch *b)
 {
-	int r = drain_writes(b->store->origin);
+	struct cow_origin *o = b->store->origin;
+	int r = drain_writes(o);
 
 	if (!r)
 		carry_runs(b);
-	if (!r && !b->nr)
-		return 0;
-	if (!r)
-		r = blkdev_issue_flush(b->store->origin->bdev);
-	list_places(b);
-	if (!r)
-		r = free_slots(b);
-	if (r) {
+	if (!r && b->nr)
+		r = blkdev_issue_flush(o->bdev);
+	if (r)
 		leave_runs(b);
-		return r;
+	if (b->nr)
+		r = free_slots(b);
+	if (b->nr) {
+		publish_runs(b);
+		give_places(b);
+		b->store->settle.progress = true;
 	}
-	publish_runs(b);
-	give_places(b);
-	b->store->settle.progress = true;
-	return 0;
+	return r;
 }
 
 static int settle_batch(struct cow_store *store)

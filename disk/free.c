@@ -7,7 +7,7 @@
  * home no slot of the chunk may be left that would count again.
  *
  * Each table block with such slots is written once, from a copy without them. Memory follows when
- * all of it is durable.
+ * that is durable. Some blocks are written at a time, and commits in between.
  */
 #include <linux/module.h>
 
@@ -20,6 +20,11 @@
 #include "disk/meta.h"
 #include "disk/private.h"
 #include "disk/slots.h"
+#include "disk/super.h"
+#include "origin/origin.h"
+
+/* Commits stand still while so many blocks are written; more if one run of places has more. */
+#define BLOCKS_AT_ONCE	16U
 
 /* How far a walk through the places has come. */
 struct walk {
@@ -143,45 +148,112 @@ static void let_go(struct cow_meta *meta, const struct cow_places *places, size_
 		cow_blocks_let_go(meta, places[i].first, places[i].nr);
 }
 
-/* Their blocks are in memory and stay there, until let_go(). */
+/* How many table blocks @places has behind block *@last, which is its last one from now on. */
+static u32 more_blocks(struct cow_meta *meta, const struct cow_places *places, u64 *last)
+{
+	struct cowsnap_segment seg;
+	u32 block, index;
+	u64 had = *last, first;
+
+	if (cow_slot_where(meta, places->first, &seg, &block, &index))
+		return 0;
+	first = seg.first_block + block;
+	if (cow_slot_where(meta, places->first + places->nr - 1, &seg, &block, &index))
+		return 0;
+	*last = seg.first_block + block;
+	return *last - first + (first != had);
+}
+
+/*
+ * The blocks of the first places are in memory and stay there, until let_go(). Returns of how many,
+ * or why there is none. The lock is not kept while one after the other is read: the engine's
+ * worker needs it.
+ */
 static int hold(struct cow_meta *meta, const struct cow_places *places, size_t nr)
 {
+	u64 last = U64_MAX;
+	u32 blocks = 0;
 	size_t i;
 	int r = 0;
 
-	mutex_lock(&meta->blocks_lock);
-	for (i = 0; i < nr && !r; i++)
+	for (i = 0; i < nr; i++) {
+		blocks += more_blocks(meta, &places[i], &last);
+		if (i && blocks > BLOCKS_AT_ONCE)
+			break;
+		mutex_lock(&meta->blocks_lock);
 		r = cow_blocks_stay(meta, places[i].first, places[i].nr);
-	/* The last one that was tried does not stay. */
-	if (r)
-		let_go(meta, places, i - 1);
-	mutex_unlock(&meta->blocks_lock);
-	return r;
+		mutex_unlock(&meta->blocks_lock);
+		if (r)
+			break;
+	}
+	return i ?: r;
 }
 
-static int write_held(struct cow_meta *meta, const struct cow_places *places, size_t nr, bool freed)
+/*
+ * Free on the disk and then in memory, or as they were. What fails to be written may be there or
+ * not, and the whole block may be torn, so memory's content is written over it: the blocks stay
+ * until then.
+ */
+static int write_held(struct cow_meta *meta, const struct cow_places *places, size_t nr)
 {
-	int r = meta->failed ? -EIO : hold(meta, places, nr);
+	int r;
 
-	if (r)
-		return r;
 	/* A number like that of a commit: a dump that was made before is older than the store. */
 	meta->sequence++;
-	r = write_blocks(meta, places, nr, freed);
+	r = write_blocks(meta, places, nr, true);
+	if (!r)
+		return 0;
+	meta->sequence++;
+	return write_blocks(meta, places, nr, false) ? -ENOTRECOVERABLE : -EIO;
+}
+
+/* With the metadata acquired. Returns how many places, the first ones, or a negative errno. */
+static int free_some(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+{
+	int held = meta->failed ? -EIO : hold(meta, places, nr);
+	int r;
+
+	if (held < 0)
+		return held;
+	r = write_held(meta, places, held);
 	mutex_lock(&meta->blocks_lock);
-	if (!r && freed)
-		free_in_memory(meta, places, nr);
-	let_go(meta, places, nr);
+	if (!r)
+		free_in_memory(meta, places, held);
+	let_go(meta, places, held);
 	mutex_unlock(&meta->blocks_lock);
-	return r == -ENOMEM ? -EIO : r;
+	return r ?: held;
 }
 
-int cow_slots_free(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+/* From now on nothing that is written anywhere would last: until the store is opened again. */
+static void lose_track(struct cow_store *store)
 {
-	return write_held(meta, places, nr, true);
+	cow_meta_fence(store->meta);
+	WRITE_ONCE(store->current_failed, true);
+	DMERR("store %pg: a table cannot be written: now all writes of %pg fail", store->bdev,
+	      store->origin->bdev);
+	DMERR("store %pg: remove its tables and load them again", store->bdev);
 }
 
-int cow_slots_write(struct cow_meta *meta, const struct cow_places *places, size_t nr)
+int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr,
+		   size_t *done)
 {
-	return write_held(meta, places, nr, false);
+	int r = 0;
+
+	for (*done = 0; *done < nr && r >= 0; *done += max(r, 0)) {
+		cow_super_lock(store);
+		r = free_some(store->meta, places + *done, nr - *done);
+		if (r == -ENOTRECOVERABLE)
+			lose_track(store);
+		cow_super_unlock(store);
+	}
+	return min(r, 0);
+}
+
+void cow_slots_stay(struct cow_store *store, int r)
+{
+	if (READ_ONCE(store->dead_left))
+		return;
+	WRITE_ONCE(store->dead_left, true);
+	DMWARN("store %pg: old slots cannot be freed (%d): nothing comes home until its tables are loaded again",
+	       store->bdev, r);
 }

@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-struct cow_meta;
+struct cow_store;
 
 /* Places in a row, of one segment. */
 struct cow_places {
@@ -15,16 +15,19 @@ struct cow_places {
 };
 
 /*
- * With the metadata acquired: the slots of these places, ascending, are free from now on, durably,
- * and then in memory. On failure memory is as it was, and the disk has any of them free, or none.
- * -ENOMEM: nothing was written. May sleep.
+ * The slots of these places, ascending, are free from now on, durably, and then in memory: those of
+ * the first *@done. Without failure, 0, these are all. Else disk and memory have the slots of the
+ * others as they were, and a negative errno says why: -ENOMEM may pass. -ENOTRECOVERABLE: it is
+ * unknown which of them the disk has; the store is fenced, and writes of the origin fail. Acquires
+ * the metadata, once in a while. May sleep.
  */
-int cow_slots_free(struct cow_meta *meta, const struct cow_places *places, size_t nr);
+int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr,
+		   size_t *done);
 
 /*
- * After that has failed: the disk gets what memory has. If that fails as well, it is unknown what
- * the disk has. May sleep.
+ * Slots of dead CURRENT versions could not be freed, @r says why: nothing comes home any more until
+ * the store is opened again, which drops them. Any context.
  */
-int cow_slots_write(struct cow_meta *meta, const struct cow_places *places, size_t nr);
+void cow_slots_stay(struct cow_store *store, int r);
 
 #endif

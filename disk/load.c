@@ -73,9 +73,8 @@
 /* The room for slots in doubt, at first. */
 #define SUSPECTS_MIN	1024U
 
-/* Room for so many runs of dead CURRENT versions, at first; and how many are freed at a time. */
+/* Room for so many runs of dead CURRENT versions, at first. */
 #define DEAD_MIN	64U
-#define DEAD_AT_ONCE	1024U
 
 /* The sequence of a slot in doubt that stands in a record of the log. */
 #define SEQUENCE_OF_LOG		U64_MAX
@@ -888,7 +887,7 @@ static void add_dead(struct cow_loader *l, const struct cow_extent *ext)
 	if (l->nr_dead == l->max_dead) {
 		more = kvmalloc_array(max, sizeof(*more), GFP_KERNEL | __GFP_NORETRY);
 		if (!more) {
-			l->store->dead_left = true;
+			cow_slots_stay(l->store, -ENOMEM);
 			return;
 		}
 		if (l->nr_dead)
@@ -951,19 +950,15 @@ static int compare_dead(const void *a, const void *b)
  */
 static void free_dead_current(struct cow_loader *l)
 {
-	struct cow_store *store = l->store;
-	size_t at, nr;
+	size_t done;
+	int r;
 
 	if (!l->nr_dead)
 		return;
 	sort(l->dead, l->nr_dead, sizeof(l->dead[0]), compare_dead, NULL);
-	cow_super_lock(store);
-	for (at = 0; at < l->nr_dead; at += nr) {
-		nr = min_t(size_t, l->nr_dead - at, DEAD_AT_ONCE);
-		if (cow_slots_free(l->meta, l->dead + at, nr))
-			store->dead_left = true;
-	}
-	cow_super_unlock(store);
+	r = cow_slots_free(l->store, l->dead, l->nr_dead, &done);
+	if (r)
+		cow_slots_stay(l->store, r);
 	l->nr_dead = 0;
 }
 
