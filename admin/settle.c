@@ -80,7 +80,8 @@ struct batch {
 	u64 from, to;			/* chunks of the origin, half open */
 	u64 next;			/* where to go on */
 	unsigned int zones;		/* that are in the way */
-	bool blocked;			/* a pending is in the way */
+	bool blocked;			/* a pending is in the way, or a zone that goes on */
+	bool starved;			/* there was no memory, or no table blocks yet */
 	bool last;			/* nothing is left behind @to */
 	bool ended;			/* nor behind @next */
 };
@@ -175,8 +176,10 @@ static bool take_run(struct batch *b, const struct cow_extent *ext)
 	struct cow_pending *p;
 
 	p = cow_pending_add(b->store, ext->chunk, ext->nr, COW_HOME, ext->place, 0);
-	if (!p)
+	if (!p) {
+		b->starved = true;
 		return false;
+	}
 	p->epoch = ext->epoch;
 	list_add_tail(&p->node, &b->taken);
 	b->nr++;
@@ -184,15 +187,31 @@ static bool take_run(struct batch *b, const struct cow_extent *ext)
 	return true;
 }
 
-/* Room for copies of home; the rest is for others. state_lock held. */
-static u32 copy_room(struct cow_store *store, u64 nr, u64 *place)
+/* Is there room, but for memory, or for table blocks that are being made ready? */
+static bool room_is_to_come(const struct cow_store *store)
 {
 	const struct cow_space *space = &store->space;
-	u64 kept = cow_space_filled(space) + space->total / KEPT_SHARE;
 
-	if (store->blocked || kept >= space->total)
+	return store->blocked == COW_STORE_PREPARING ||
+	       (!store->blocked &&
+		(space->used < cow_space_ready(space) ||
+		 (space->blocks < space->max_blocks && !READ_ONCE(store->extend_failed))));
+}
+
+/* Room for copies of home; the rest is for others. state_lock held. */
+static u32 copy_room(struct batch *b, u64 nr, u64 *place)
+{
+	struct cow_store *store = b->store;
+	const struct cow_space *space = &store->space;
+	u64 kept = cow_space_filled(space) + space->total / KEPT_SHARE;
+	u32 got = 0;
+
+	if (kept >= space->total)
 		return 0;
-	return cow_store_room(store, min(nr, space->total - kept), place);
+	if (!store->blocked)
+		got = cow_store_room(store, min(nr, space->total - kept), place);
+	b->starved |= !got && room_is_to_come(store);
+	return got;
 }
 
 /*
@@ -206,13 +225,14 @@ static u32 copy_run(struct batch *b, u64 chunk, u64 nr, u32 epoch)
 	sector_t start, end, has;
 	struct cow_pending *p;
 	u64 place;
-	u32 got = copy_room(store, nr, &place);
+	u32 got = copy_room(b, nr, &place);
 
 	if (!got)
 		return 0;
 	p = cow_pending_add(store, chunk, got, COW_COPIED, place, got);
 	if (!p) {
 		cow_space_free(&store->space, place, got);
+		b->starved = true;
 		return 0;
 	}
 	p->epoch = epoch;
@@ -599,7 +619,8 @@ static int settle_batch(struct cow_store *store)
 		r = settle_taken(&b);
 	kvfree(b.places);
 	spin_lock(&store->origin->state_lock);
-	settle->blocked |= b.blocked;
+	settle->blocked |= b.blocked | b.starved;
+	settle->starved = b.starved && !b.nr;
 	settle->next = b.next;
 	/* It is gone on with when they are left. */
 	settle->waits_for_zones |= b.zones;
@@ -647,7 +668,7 @@ static bool begins(struct cow_store *store)
 static unsigned long batch_ended(struct cow_store *store, int r)
 {
 	struct cow_settle *settle = &store->settle;
-	unsigned long delay = r ? ERROR_JIFFIES : 0;
+	unsigned long delay = r ? ERROR_JIFFIES : settle->starved ? MEMORY_JIFFIES : 0;
 
 	spin_lock(&store->origin->state_lock);
 	if (r) {

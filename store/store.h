@@ -58,7 +58,8 @@ struct cow_settle {
 	enum cow_settle_pass pass;
 	u64 next;			/* chunk: where the pass goes on */
 	bool progress;			/* something came home since the first pass began */
-	bool blocked;			/* a pending was in the way of something */
+	bool blocked;			/* something was in the way, or missing, that passes */
+	bool starved;			/* nothing was done for want of memory */
 	bool waits_for_zones;		/* or a zone, which is to be left */
 	atomic_t jobs;			/* under way */
 	/* Under state_lock. */
