@@ -29,6 +29,7 @@
 #include "disk/super.h"
 #include "origin/origin.h"
 #include "store/options.h"
+#include "store/room.h"
 #include "store/snapshots.h"
 #include "store/state.h"
 #include "store/store.h"
@@ -236,6 +237,9 @@ static void store_set_not_on_disk(struct cow_store *store, bool not_on_disk)
 {
 	spin_lock(&store->origin->state_lock);
 	store->invalid_not_on_disk = not_on_disk;
+	/* Until then nothing came home. */
+	if (!not_on_disk)
+		cow_store_settle(store);
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -426,6 +430,9 @@ void cow_super_invalidate(struct cow_store *store, enum cow_snap_state state)
 	cow_store_let_go(store, state);
 	spin_unlock(&store->origin->state_lock);
 	cow_super_unlock(store);
+	/* What these snapshots saw of what was redirected is dead, and the rest can come home. */
+	if (READ_ONCE(store->nr_current))
+		cow_store_reclaim(store);
 }
 
 int cow_super_settle(struct cow_store *store)

@@ -135,6 +135,8 @@ void cow_store_resize(struct cow_store *store)
 		if (store->blocked == COW_STORE_FULL)
 			cow_store_unblock(store);
 		cow_store_watch_low_water(store);
+		/* There may be room for copies of home. */
+		cow_store_settle(store);
 	}
 	spin_unlock(&store->origin->state_lock);
 }
