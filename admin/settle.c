@@ -555,6 +555,7 @@ static void give_places(struct batch *b)
 		cow_space_free(&store->space, b->places[i].first, b->places[i].nr);
 		store->nr_current -= b->places[i].nr;
 		store->settled += b->places[i].nr;
+		store->settle.asked -= min(store->settle.asked, b->places[i].nr);
 	}
 	cow_store_watch_low_water(store);
 	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))
@@ -654,6 +655,7 @@ static bool begins(struct cow_store *store)
 	does = may_settle(store) && (settle->again || settle->pass != COW_SETTLE_NOTHING);
 	if (does && settle->pass == COW_SETTLE_NOTHING) {
 		settle->again = false;
+		settle->heard = true;
 		settle->pass = COW_SETTLE_UNSEEN;
 		settle->next = 0;
 		settle->progress = false;
@@ -678,8 +680,9 @@ static unsigned long batch_ended(struct cow_store *store, int r)
 	} else if (settle->pass == COW_SETTLE_NOTHING) {
 		settle->again |= settle->blocked;
 		settle->in_vain = !settle->progress;
-		if (!settle->again && !settle->waits_for_zones)
-			settle->asked = false;
+		/* What is redirected meanwhile was not asked for. */
+		if (settle->heard && !settle->blocked && !settle->waits_for_zones)
+			settle->asked = 0;
 		delay = !settle->again ? MAX_JIFFY_OFFSET : settle->in_vain ? HZ : 0;
 	}
 	spin_unlock(&store->origin->state_lock);
@@ -723,6 +726,7 @@ int cow_settle_ask(struct cow_store *store)
 	in_force = !list_empty(&store->node);
 	if (in_force) {
 		store->settle.asked = store->nr_current;
+		store->settle.heard = false;
 		store->settle.in_vain = false;
 		cow_store_settle(store);
 	}

@@ -65,7 +65,8 @@ struct cow_settle {
 	/* Under state_lock. */
 	bool stopped;			/* the store is closed */
 	bool again;			/* something has changed: there may be more to do */
-	bool asked;			/* by a message: all is to come home now */
+	u64 asked;			/* by a message: so many chunks are to come home now */
+	bool heard;			/* the passes have begun since then */
 	bool in_vain;			/* nothing came home the last time */
 };
 
