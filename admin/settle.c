@@ -43,6 +43,7 @@
 #include "copy/pending.h"
 #include "copy/publish.h"
 #include "disk/free.h"
+#include "disk/log.h"
 #include "disk/meta.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
@@ -88,16 +89,21 @@ struct batch {
 
 /* -------------------------------------------------------------------- when */
 
+static unsigned long idle_at(const struct cow_store *store)
+{
+	return READ_ONCE(store->origin->used) + IDLE_JIFFIES;
+}
+
 /* How long to rest until the origin has been left alone for long enough? 0: it has. */
 static unsigned long rest_jiffies(struct cow_store *store)
 {
-	unsigned long idle_at = READ_ONCE(store->origin->used) + IDLE_JIFFIES;
+	unsigned long at = idle_at(store), now = jiffies;
 	bool hasty;
 
 	spin_lock(&store->origin->state_lock);
 	hasty = cow_store_settles_in_haste(store);
 	spin_unlock(&store->origin->state_lock);
-	return hasty || time_after_eq(jiffies, idle_at) ? 0 : idle_at - jiffies;
+	return hasty || time_after_eq(now, at) ? 0 : at - now;
 }
 
 static bool is_wanted(const struct cow_store *store)
@@ -601,6 +607,18 @@ static int settle_taken(struct batch *b)
 	return r;
 }
 
+/*
+ * Zones that are in the way are left. Commits wait for that: where all comes home at once, whoever
+ * uses the origin, a zone goes on for a while. state_lock held.
+ */
+static bool finish_zones(struct cow_store *store, unsigned int zones)
+{
+	bool any = store->settle.asked || store->options.settle != COWSNAP_SETTLE_NOW ||
+		   time_after_eq(jiffies, idle_at(store));
+
+	return cow_zones_finish(store, zones, any, cow_log_turn_delay(store->meta));
+}
+
 static int settle_batch(struct cow_store *store)
 {
 	struct cow_settle *settle = &store->settle;
@@ -625,7 +643,7 @@ static int settle_batch(struct cow_store *store)
 	settle->next = b.next;
 	/* It is gone on with when they are left. */
 	settle->waits_for_zones |= b.zones;
-	cow_zones_finish(store, b.zones);
+	settle->blocked |= !finish_zones(store, b.zones);
 	if (b.ended) {
 		settle->next = 0;
 		settle->pass = settle->pass == COW_SETTLE_UNSEEN ? COW_SETTLE_SEEN :

@@ -149,7 +149,7 @@ static bool asks_for_zones(const struct cow_meta *meta)
 }
 
 /* Commits wait during a turn, and the disk flushes: small zones go by the tables meanwhile. */
-static unsigned long turn_delay(const struct cow_meta *meta)
+unsigned long cow_log_turn_delay(const struct cow_meta *meta)
 {
 	unsigned long since = jiffies - READ_ONCE(meta->log.turned);
 
@@ -229,7 +229,7 @@ static bool find_chunk(struct cow_meta *meta, struct cow_log_write *w, u32 nr)
 		/* Does nothing if it is queued already, or has failed and waits. */
 		if (asks_for_zones(meta) && !store->closing)
 			queue_delayed_work(store->origin->wq, &store->zone_work,
-					   turn_delay(meta));
+					   cow_log_turn_delay(meta));
 	}
 	spin_unlock(&store->origin->state_lock);
 	return found;
@@ -521,7 +521,8 @@ static void record_ended(struct cow_log_write *w)
 	cow_meta_note(meta);
 	spin_lock(&store->origin->state_lock);
 	if (cow_zone_end_record(store, &store->zone[zone]) && !store->closing)
-		mod_delayed_work(store->origin->wq, &store->zone_work, turn_delay(meta));
+		mod_delayed_work(store->origin->wq, &store->zone_work,
+				 cow_log_turn_delay(meta));
 	spin_unlock(&store->origin->state_lock);
 }
 

@@ -62,6 +62,9 @@ bool cow_log_can_note(const struct cow_meta *meta);
  */
 bool cow_log_is_noted(const struct cow_meta *meta, u64 place, u64 nr);
 
+/* How long a zone that is due waits to be left. origin->state_lock held. */
+unsigned long cow_log_turn_delay(const struct cow_meta *meta);
+
 /* For this long no zone is asked for: there is none. Any context. */
 void cow_log_rest(struct cow_meta *meta, unsigned long delay);
 

@@ -35,6 +35,9 @@
 /* A run that does not fit ends a zone if less than this part of it is left. */
 #define LEFT_SHARE		4U
 
+/* Before this part of it is used a zone that goes on is not left for what it has. */
+#define USED_SHARE		4U
+
 /* A gap that is larger than this part of the zone has it left too often. */
 #define GAP_SHARE		64U
 
@@ -242,8 +245,10 @@ unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr)
 	return zones;
 }
 
-void cow_zones_finish(struct cow_store *store, unsigned int zones)
+bool cow_zones_finish(struct cow_store *store, unsigned int zones, bool any,
+		      unsigned long delay)
 {
+	bool goes_on = false;
 	unsigned int i;
 
 	lockdep_assert_held(&store->origin->state_lock);
@@ -252,11 +257,16 @@ void cow_zones_finish(struct cow_store *store, unsigned int zones)
 
 		if (!(zones & BIT(i)) || zone->state != COW_ZONE_OPEN)
 			continue;
+		if (!any && zone->next < zone->room.nr / USED_SHARE) {
+			goes_on = true;
+			continue;
+		}
 		zone->state = COW_ZONE_FULL;
 		/* Else the end of its last record does so. */
 		if (!zone->under_way && !store->closing)
-			mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+			mod_delayed_work(store->origin->wq, &store->zone_work, delay);
 	}
+	return !goes_on;
 }
 
 static unsigned int nr_in_use(const struct cow_store *store)

@@ -55,8 +55,12 @@ void cow_zone_pass_on(struct cow_store *store);
  */
 unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr);
 
-/* The zones with these bits are to be left. origin->state_lock held. */
-void cow_zones_finish(struct cow_store *store, unsigned int zones);
+/*
+ * The zones with these bits are to be left after @delay: those with some use of their room, unless
+ * @any. False: one of them goes on. origin->state_lock held.
+ */
+bool cow_zones_finish(struct cow_store *store, unsigned int zones, bool any,
+		      unsigned long delay);
 
 /*
  * Is @zone to be left now? Then no record is under way in it, and none is begun. One that is open
