@@ -303,8 +303,14 @@ static bool flush_is_mapped(struct cow_target *ct, struct bio *bio, int *r)
 	struct cow_origin *o = ct->origin;
 
 	*r = DM_MAPIO_REMAPPED;
-	if (!dm_bio_get_target_bio_nr(bio))
+	if (!dm_bio_get_target_bio_nr(bio)) {
+		if (!atomic_read(&o->flush_lost) || !atomic_xchg(&o->flush_lost, 0))
+			return true;
+		/* The device tells of it once, and has told settling. */
+		bio_io_error(bio);
+		*r = DM_MAPIO_SUBMITTED;
 		return true;
+	}
 	if (READ_ONCE(o->sealed_end)) {
 		bio_set_dev(bio, o->sealed_bdev);
 		return true;

@@ -586,6 +586,16 @@ static int drain_writes(struct cow_origin *o)
 	return r;
 }
 
+/* What the device has lost may be data of users: the next flush of theirs fails as well. */
+static int flush_home(struct cow_origin *o)
+{
+	int r = blkdev_issue_flush(o->bdev);
+
+	if (r)
+		atomic_set(&o->flush_lost, 1);
+	return r;
+}
+
 static int settle_taken(struct batch *b)
 {
 	struct cow_origin *o = b->store->origin;
@@ -594,7 +604,7 @@ static int settle_taken(struct batch *b)
 	if (!r)
 		carry_runs(b);
 	if (!r && b->nr)
-		r = blkdev_issue_flush(o->bdev);
+		r = flush_home(o);
 	if (r)
 		leave_runs(b);
 	if (b->nr)
