@@ -504,26 +504,6 @@ static void list_places(struct batch *b)
 	sort(b->places, nr, sizeof(b->places[0]), compare_places, NULL);
 }
 
-/* Those whose slots are not free stay in the store. */
-static int free_slots(struct batch *b)
-{
-	struct cow_pending *p, *next;
-	size_t done;
-	u64 end;
-	int r;
-
-	list_places(b);
-	r = cow_slots_free(b->store, b->places, b->nr, &done);
-	if (!r)
-		return 0;
-	/* Places are ascending: so many are free. */
-	end = b->places[done].first;
-	list_for_each_entry_safe(p, next, &b->taken, node)
-		if (p->place >= end)
-			leave_run(b, p);
-	return r;
-}
-
 /* Without memory it is tried again: the slots are gone, so it has to be. */
 static void publish_run(struct cow_pending *p)
 {
@@ -545,6 +525,26 @@ static void publish_runs(struct batch *b)
 		list_del_init(&p->node);
 		cow_pending_release(p);
 	}
+}
+
+/* Those whose slots are not free stay in the store. */
+static int free_slots(struct batch *b)
+{
+	struct cow_pending *p, *next;
+	size_t done;
+	u64 end;
+	int r;
+
+	list_places(b);
+	r = cow_slots_free(b->store, b->places, b->nr, &done);
+	if (!r)
+		return 0;
+	/* Places are ascending: so many are free. */
+	end = b->places[done].first;
+	list_for_each_entry_safe(p, next, &b->taken, node)
+		if (p->place >= end)
+			leave_run(b, p);
+	return r;
 }
 
 static void give_places(struct batch *b)
