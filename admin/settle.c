@@ -729,7 +729,8 @@ void cow_settle_work(struct work_struct *work)
 	if (begins(store)) {
 		if (!delay) {
 			r = settle_batch(store);
-			if (r)
+			/* It has been said that the store is lost. */
+			if (r && r != -ENOTRECOVERABLE)
 				DMWARN_LIMIT("store %pg: redirected data stays there (%d): tried again",
 					     store->bdev, r);
 			delay = batch_ended(store, r);
