@@ -363,6 +363,186 @@ not_writable()
 	! "$TOOLS/cowio" put /dev/mapper/o "$TEST_TMP/scratch" $((9 * U)) 4096
 }
 
+# by_tables: what is redirected is in the tables, not in the log.
+by_tables()
+{
+	dm message o 0 set redirect 0
+	dm message o 0 commit
+	sleep 1
+}
+
+# table_block CHUNK: redirects it, and says where the block with its slot is: one sector alone,
+# behind the superblocks and in front of the data.
+table_block()
+{
+	dm message o 0 commit
+	sleep 1
+	cp "$(loop_file "$store")" "$TEST_TMP/before"
+	put /dev/mapper/o "$TEST_TMP/now" $(($1 * 4096)) 4096
+	by_tables
+	cmp -l "$TEST_TMP/before" "$(loop_file "$store")" | awk '{
+		at = int(($1 - 1) / 512)
+		if (at > 1 && at != last) {
+			if (at != last + 1 && run == 1)
+				exit
+			run = at == last + 1 ? run + 1 : 1
+			last = at
+		}
+	} END { if (run == 1) print last }'
+}
+
+# The store is open, and not in force: nothing is known of snapshots, or of what is in doubt.
+not_in_force()
+{
+	local before
+
+	begin 8 on
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 8192
+	swap_table home "$(no_writes_table "$base")"
+	dm message o 0 set settle now
+	sleep 1
+	remove_and_reload s o
+	swap_table home "$(linear_table "$base")"
+
+	dmcreate o "" --notable
+	dmload o "$(origin_table "$home" store "$cow")"
+	dmcreate s2 "" --notable
+	dmload s2 "$(snap_table "$home" "$cow" P 8 id 5 create)"
+	before=$(cat "$base" "$store" | md5sum)
+	dm clear s2
+	sleep 3
+	is "$(cat "$base" "$store" | md5sum)" "$before" "a table that is loaded and cleared has nothing come home"
+	dmremove s2
+	swap_table home "$(partly_table "$base" 0 256 error)"
+	not_ok "a store whose seal cannot be read is not resumed" dm resume o
+	kernel_refuses 'is not in use yet: resume' "nor is it settled" dm message o 0 settle
+	before=$(md5sum <"$base")
+	dm message o 0 set settle now
+	sleep 3
+	is "$(md5sum <"$base")" "$before" "nothing comes home for an option"
+	swap_table home "$(linear_table "$base")"
+	ok "it is resumed" dm resume o
+	snap_up s "$home" "$cow" P 8
+	ok "then all comes home" wait_for 25 unsettled_is 0
+	all_right "in force"
+	all_down
+}
+
+# A table block that has no slots any more cannot be flushed: the slots are written again.
+put_right()
+{
+	begin 8 off
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 $((5 * U)) 4096
+	dmremove s
+	dm message o 0 delete 0
+	by_tables
+	sleep 1
+	dmcreate mid "$(linear_table "$store")"
+	swap_table cow "$(delay_table /dev/mapper/mid 0 10000)"
+	dm message o 0 settle
+	ok "a table block is on its way" wait_for 25 writes_are_delayed cow 1
+	# It gets there after 10 s, its flush 10 s later, and what puts it right after that.
+	sleep 14
+	swap_table mid "$(no_writes_table "$store")"
+	sleep 9
+	swap_table mid "$(linear_table "$store")"
+	swap_table cow "$(linear_table "$store")"
+	dmremove mid
+	ok "when it cannot be flushed writes go on, in place" \
+		put /dev/mapper/o "$TEST_TMP/now" $((3 * U + 512)) 512
+	crash
+	origin_up o "$home" store "$cow"
+	ok "they are there after a crash" same /dev/mapper/o "$TEST_TMP/now"
+	dm message o 0 settle
+	snap_up s "$home" "$cow" P 8 id 7 create
+	ok "and come home later" wait_for 25 unsettled_is 0
+	ok "what comes home is right" same /dev/mapper/o "$TEST_TMP/now"
+	all_down
+}
+
+# Many slots before it, so that the block is not one that is always in memory.
+away_from_start()
+{
+	begin 8 off
+	dm message o 0 set redirect 0
+	put /dev/mapper/o "$TEST_TMP/now" $((10 * U)) $((2 * U))
+	dm message o 0 set redirect 60
+	block=$(table_block 100)
+	like "$block" '^[0-9]+$' "the table block is found"
+	[[ $block ]]
+}
+
+block_fails()
+{
+	partly_table "$store" "$block" 1 "$@"
+}
+
+# Nothing is written where it cannot be read, so that nothing is in doubt.
+unreadable_table()
+{
+	local block
+
+	away_from_start || return
+	remove_and_reload s o
+	up
+	dmremove s
+	dm message o 0 delete 0
+	sleep 1
+	swap_table cow "$(block_fails error)"
+	dm message o 0 settle
+	sleep 3
+	swap_table cow "$(linear_table "$store")"
+	ok "a table block that cannot be read lets writes go on" \
+		put /dev/mapper/o "$TEST_TMP/now" $((100 * 4096 + 512)) 512 $((7 * U)) 4096
+	snap_up s "$home" "$cow" P 8 id 7 create
+	ok "what it tells of comes home later" wait_for 25 unsettled_is 0
+	ok "as it was written" same /dev/mapper/o "$TEST_TMP/now"
+	all_down
+}
+
+# The slot of a dead version, in a block that has others: nobody knows what the disk has of them.
+dead_stays()
+{
+	local block
+
+	away_from_start || return
+	snap_two
+	put /dev/mapper/o "$TEST_TMP/now" $((100 * 4096)) 4096
+	dmremove s2
+	swap_table cow "$(block_fails flakey "$store" "$block" 0 1000 1 error_writes)"
+	dm message o 0 delete 2
+	ok "when a dead slot cannot be freed writes end with an error" wait_for 25 not_writable
+	swap_table cow "$(linear_table "$store")"
+	ok "the origin can be read" same /dev/mapper/o "$TEST_TMP/now"
+	remove_and_reload s o
+	up
+	all_right "opened again"
+	dm message o 0 settle
+	ok "then it comes home" wait_for 25 unsettled_is 0
+	all_right "after a dead slot"
+	all_down
+}
+
+# What is redirected after a message was not asked for.
+message_ends()
+{
+	local id
+
+	begin 8 off
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 12288
+	dm message o 0 settle
+	for ((id = 10; id < 50; id++)); do
+		dm message o 0 create "$id" || break
+		put /dev/mapper/o "$TEST_TMP/now" $((5 * U + id * 4096)) 4096
+	done
+	is "$id" 50 "snapshots are made while a message is carried out"
+	ok "what there was comes home" wait_for 25 settled_at_least 3
+	sleep 3
+	ok "what came later does not" [ "$(unsettled)" -ge 10 ]
+	all_right "the message has ended"
+	all_down
+}
+
 # Snapshots come and go, and the origin is suspended, while several tasks write.
 together()
 {
@@ -410,6 +590,11 @@ idle
 readers
 in_place
 errors
+not_in_force
+put_right
+unreadable_table
+dead_stays
+message_ends
 together
 dmremove cow
 dmremove home
