@@ -117,9 +117,9 @@ static bool may_settle(const struct cow_store *store)
 	lockdep_assert_held(&store->origin->state_lock);
 	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
 	return !list_empty(&store->node) && store->writable && !store->settle.stopped &&
-	       is_wanted(store) && store->blocked != COW_STORE_FAILING && !store->invalid_not_on_disk &&
-	       !store->current_failed && !cow_meta_is_fenced(store->meta) &&
-	       !READ_ONCE(store->dead_left);
+	       is_wanted(store) && store->blocked != COW_STORE_FAILING &&
+	       !store->invalid_not_on_disk && !store->current_failed &&
+	       !cow_meta_is_fenced(store->meta) && !READ_ONCE(store->dead_left);
 }
 
 static bool stops(struct cow_store *store)
