@@ -700,6 +700,10 @@ static unsigned long batch_ended(struct cow_store *store, int r)
 	struct cow_settle *settle = &store->settle;
 	unsigned long delay = r ? ERROR_JIFFIES : settle->starved ? MEMORY_JIFFIES : 0;
 
+	/* That the store is lost has been said. */
+	if (r && r != -ENOTRECOVERABLE)
+		DMWARN_LIMIT("store %pg: redirected data stays there (%d): tried again",
+			     store->bdev, r);
 	spin_lock(&store->origin->state_lock);
 	if (r) {
 		settle->pass = COW_SETTLE_NOTHING;
@@ -729,10 +733,6 @@ void cow_settle_work(struct work_struct *work)
 	if (begins(store)) {
 		if (!delay) {
 			r = settle_batch(store);
-			/* It has been said that the store is lost. */
-			if (r && r != -ENOTRECOVERABLE)
-				DMWARN_LIMIT("store %pg: redirected data stays there (%d): tried again",
-					     store->bdev, r);
 			delay = batch_ended(store, r);
 		}
 		if (delay != MAX_JIFFY_OFFSET)

@@ -254,6 +254,6 @@ void cow_slots_stay(struct cow_store *store, int r)
 	if (READ_ONCE(store->dead_left))
 		return;
 	WRITE_ONCE(store->dead_left, true);
-	DMWARN("store %pg: old slots cannot be freed (%d): load its tables again to have it settled",
+	DMWARN("store %pg: old slots cannot be freed (%d): load its tables again to settle it",
 	       store->bdev, r);
 }
