@@ -237,6 +237,9 @@ void cow_pending_release(struct cow_pending *p)
 	pending_free_room(p);
 	store->nr_own[p->turn] -= p->own;
 	store->nr_settling -= p->settles;
+	/* Not before: settling looks for what the map has. */
+	if (p->kind == COW_CURRENT)
+		cow_store_settle(store);
 	if (p->publishing)
 		count_publishing(p, -1);
 	list_splice_init(&p->parked, &parked);

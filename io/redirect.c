@@ -126,7 +126,6 @@ static enum redirect start_redirect(struct redirect_write *w, struct cow_bio **p
 	cow_bio_gone(*part, false);
 	(*part)->gated = true;
 	store->nr_current += nr;
-	cow_store_settle(store);
 	sectors = bio_sectors((*part)->bio);
 	cow_pending_take_data(p, sectors, cow_chunk_to_sector(store, nr) - sectors);
 	return STARTED;
@@ -146,7 +145,6 @@ static enum redirect start_copy(struct redirect_write *w, u64 place)
 	p->epoch = cow_store_copy_epoch(store, w->live);
 	p->needed = true;
 	store->nr_current++;
-	cow_store_settle(store);
 	cow_bio_park(w->cb, &p->parked, COW_WAIT_PENDING);
 	list_add(&p->node, &p->sharers);
 	cow_pending_copy(p, store->bdev, cow_chunk_to_sector(store, w->ext.place),
