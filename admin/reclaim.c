@@ -102,16 +102,20 @@ static void note_dead_in_zones(struct cow_store *store, const struct cow_places 
 /* For want of memory it is tried again: commits free some in between. */
 static int free_slots(struct cow_store *store, const struct cow_places *runs, size_t nr)
 {
-	size_t done;
 	int r;
 
-	while ((r = cow_slots_free(store, runs, nr, &done)) == -ENOMEM &&
-	       !READ_ONCE(store->closing)) {
-		runs += done;
-		nr -= done;
-		schedule_timeout_uninterruptible(MEMORY_JIFFIES);
+	while (nr) {
+		r = cow_slots_free(store, runs, nr);
+		if (r > 0) {
+			runs += r;
+			nr -= r;
+		} else if (r == -ENOMEM && !READ_ONCE(store->closing)) {
+			schedule_timeout_uninterruptible(MEMORY_JIFFIES);
+		} else {
+			return r;
+		}
 	}
-	return r;
+	return 0;
 }
 
 /*

@@ -531,18 +531,20 @@ static void publish_runs(struct batch *b)
 static int free_slots(struct batch *b)
 {
 	struct cow_pending *p, *next;
-	size_t done;
-	u64 end;
-	int r;
+	unsigned int done, nr = b->nr;
+	int r = 0;
 
 	list_places(b);
-	r = cow_slots_free(b->store, b->places, b->nr, &done);
-	if (!r)
+	for (done = 0; done < nr; done += r) {
+		r = cow_slots_free(b->store, b->places + done, nr - done);
+		if (r < 0)
+			break;
+	}
+	if (done == nr)
 		return 0;
-	/* Places are ascending: so many are free. */
-	end = b->places[done].first;
+	/* Places are ascending. */
 	list_for_each_entry_safe(p, next, &b->taken, node)
-		if (p->place >= end)
+		if (p->place >= b->places[done].first)
 			leave_run(b, p);
 	return r;
 }

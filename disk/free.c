@@ -234,19 +234,16 @@ static void lose_track(struct cow_store *store)
 	DMERR("store %pg: remove its tables and load them again", store->bdev);
 }
 
-int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr,
-		   size_t *done)
+int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr)
 {
-	int r = 0;
+	int r;
 
-	for (*done = 0; *done < nr && r >= 0; *done += max(r, 0)) {
-		cow_super_lock(store);
-		r = free_some(store->meta, places + *done, nr - *done);
-		if (r == -ENOTRECOVERABLE)
-			lose_track(store);
-		cow_super_unlock(store);
-	}
-	return min(r, 0);
+	cow_super_lock(store);
+	r = free_some(store->meta, places, nr);
+	if (r == -ENOTRECOVERABLE)
+		lose_track(store);
+	cow_super_unlock(store);
+	return r;
 }
 
 void cow_slots_stay(struct cow_store *store, int r)

@@ -15,14 +15,13 @@ struct cow_places {
 };
 
 /*
- * The slots of these places, ascending, are free from now on, durably, and then in memory: those of
- * the first *@done. Without failure, 0, these are all. Else disk and memory have the slots of the
- * others as they were, and a negative errno says why: -ENOMEM may pass. -ENOTRECOVERABLE: it is
- * unknown which of them the disk has; the store is fenced, and writes of the origin fail. Acquires
- * the metadata, once in a while. May sleep.
+ * The slots of the first of these places, ascending, are free from now on, durably, and then in
+ * memory. Returns of how many, 1 at least: those that share a few table blocks. Else disk and memory
+ * have all slots as they were, and a negative errno says why: -ENOMEM may pass. -ENOTRECOVERABLE: it
+ * is unknown which of them the disk has; the store is fenced, and writes of the origin fail.
+ * Acquires the metadata; may sleep.
  */
-int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr,
-		   size_t *done);
+int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr);
 
 /*
  * Slots of dead CURRENT versions could not be freed, @r says why: nothing comes home any more until

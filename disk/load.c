@@ -953,12 +953,14 @@ static void free_dead_current(struct cow_loader *l)
 	size_t done;
 	int r;
 
-	if (!l->nr_dead)
-		return;
 	sort(l->dead, l->nr_dead, sizeof(l->dead[0]), compare_dead, NULL);
-	r = cow_slots_free(l->store, l->dead, l->nr_dead, &done);
-	if (r)
-		cow_slots_stay(l->store, r);
+	for (done = 0; done < l->nr_dead; done += r) {
+		r = cow_slots_free(l->store, l->dead + done, l->nr_dead - done);
+		if (r < 0) {
+			cow_slots_stay(l->store, r);
+			break;
+		}
+	}
 	l->nr_dead = 0;
 }
 
