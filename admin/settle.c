@@ -75,6 +75,7 @@
 struct batch {
 	struct cow_store *store;
 	struct list_head taken;		/* struct cow_pending, by chunk */
+	struct list_head carried;	/* those that are, or have been, copied home */
 	struct cow_places *places;	/* room for BATCH_RUNS */
 	unsigned int nr;
 	u64 sectors;
@@ -375,11 +376,14 @@ static void carry_done(struct cow_job *job)
 	struct cow_pending *p = container_of(job, struct cow_pending, job);
 	struct cow_store *store = p->store;
 
+	spin_lock(&store->origin->state_lock);
 	/* Pairs with cow_pending_need(): no release comes before this. */
 	WRITE_ONCE(p->leader, NULL);
-	/* The worker is waited for before the store goes. */
-	if (atomic_dec_and_test(&store->settle.jobs))
+	store->settle.wanted |= !list_empty(&p->parked);
+	store->settle.jobs--;
+	if (store->settle.wanted || !store->settle.jobs)
 		wake_up(&store->idle);
+	spin_unlock(&store->origin->state_lock);
 }
 
 static const struct cow_job_ops carry_ops = {
@@ -398,79 +402,114 @@ static void submit_run(struct cow_pending *p)
 	p->job.nr_sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
 	p->job.speculative = true;
 	WRITE_ONCE(p->leader, p);
-	atomic_inc(&store->settle.jobs);
+	store->settle.jobs++;
 	cow_engine_submit(store->origin->engine, &p->job);
 }
 
-/* False: a write waits for it already. One that parks later finds its job, and moves it forward. */
-static bool carry_run(struct cow_pending *p)
-{
-	bool waits;
-
-	spin_lock(&p->store->origin->state_lock);
-	waits = !list_empty(&p->parked);
-	if (!waits)
-		submit_run(p);
-	spin_unlock(&p->store->origin->state_lock);
-	return !waits;
-}
-
-/* It stays as it is. */
+/* It stays as it is, in the store. */
 static void leave_run(struct batch *b, struct cow_pending *p)
 {
+	if (p->status)
+		DMERR_LIMIT("store %pg: chunk %llu of %pg stays there: it cannot be %s (%d)",
+			    p->store->bdev, p->first, p->store->origin->bdev,
+			    p->unread ? "read" : "written home",
+			    blk_status_to_errno(p->status));
 	list_del_init(&p->node);
 	b->nr--;
 	p->status = BLK_STS_OK;
 	cow_pending_release(p);
 }
 
-static void leave_runs(struct batch *b)
+static void leave_runs(struct batch *b, struct list_head *runs)
 {
 	struct cow_pending *p, *next;
 
-	list_for_each_entry_safe(p, next, &b->taken, node)
+	list_for_each_entry_safe(p, next, runs, node)
 		leave_run(b, p);
 }
 
-/* Those that failed stay in the store. */
-static void leave_failed(struct batch *b, struct list_head *carried)
+static void leave_failed(struct batch *b)
 {
-	struct cow_store *store = b->store;
 	struct cow_pending *p, *next;
 
-	list_for_each_entry_safe(p, next, carried, node) {
-		if (!p->status)
-			continue;
-		DMERR_LIMIT("store %pg: chunk %llu of %pg stays there: it cannot be %s (%d)",
-			    store->bdev, p->first, store->origin->bdev,
-			    p->unread ? "read" : "written home",
-			    blk_status_to_errno(p->status));
-		leave_run(b, p);
+	list_for_each_entry_safe(p, next, &b->carried, node)
+		if (p->status)
+			leave_run(b, p);
+}
+
+static void move_wanted(struct list_head *from, struct list_head *wanted)
+{
+	struct cow_pending *p, *next;
+
+	/* The job of one that is being carried has been moved forward. */
+	list_for_each_entry_safe(p, next, from, node)
+		if (!list_empty(&p->parked) && !p->leader)
+			list_move_tail(&p->node, wanted);
+}
+
+/* Writes wait for no more than one copy: what they wait for, and is not under way, is left. */
+static void leave_wanted(struct batch *b)
+{
+	struct cow_store *store = b->store;
+	LIST_HEAD(wanted);
+
+	spin_lock(&store->origin->state_lock);
+	if (store->settle.wanted) {
+		store->settle.wanted = false;
+		move_wanted(&b->taken, &wanted);
+		move_wanted(&b->carried, &wanted);
 	}
+	spin_unlock(&store->origin->state_lock);
+	b->blocked |= !list_empty(&wanted);
+	leave_runs(b, &wanted);
 }
 
-/*
- * The runs are copied home, as many as there is time for. What a write waits for already, and has
- * not begun, is left alone.
- */
-static void carry_runs(struct batch *b)
+/* Under the lock: what the jobs have done is seen then. */
+static bool jobs_have_ended(struct cow_store *store, bool or_wanted)
+{
+	bool ended;
+
+	spin_lock(&store->origin->state_lock);
+	ended = !store->settle.jobs || (or_wanted && store->settle.wanted);
+	spin_unlock(&store->origin->state_lock);
+	return ended;
+}
+
+static void await_jobs(struct batch *b)
 {
 	struct cow_store *store = b->store;
+
+	do {
+		wait_event(store->idle, jobs_have_ended(store, true));
+		leave_wanted(b);
+	} while (!jobs_have_ended(store, false));
+}
+
+static void carry_some(struct batch *b)
+{
+	struct cow_origin *o = b->store->origin;
 	struct cow_pending *p;
-	LIST_HEAD(carried);
 	unsigned int nr;
 
-	while (!list_empty(&b->taken) && !stops(store)) {
-		for (nr = 0; nr < CARRY_RUNS && !list_empty(&b->taken); nr++) {
-			p = list_first_entry(&b->taken, struct cow_pending, node);
-			if (carry_run(p)) {
-				list_move_tail(&p->node, &carried);
-			} else {
-				b->blocked = true;
-				leave_run(b, p);
-			}
-		}
-		wait_event(store->idle, !atomic_read(&store->settle.jobs));
+	spin_lock(&o->state_lock);
+	for (nr = 0; nr < CARRY_RUNS && !list_empty(&b->taken); nr++) {
+		p = list_first_entry(&b->taken, struct cow_pending, node);
+		list_move_tail(&p->node, &b->carried);
+		submit_run(p);
+	}
+	spin_unlock(&o->state_lock);
+}
+
+/* The runs are copied home, as many as there is time for. */
+static void carry_runs(struct batch *b)
+{
+	struct cow_pending *p;
+
+	/* Some came while the gate was shut. */
+	leave_wanted(b);
+	while (!list_empty(&b->taken) && !stops(b->store)) {
+		carry_some(b);
+		await_jobs(b);
 	}
 	/* There was no time for these. */
 	p = list_first_entry_or_null(&b->taken, struct cow_pending, node);
@@ -478,9 +517,8 @@ static void carry_runs(struct batch *b)
 		b->next = p->first;
 		b->ended = false;
 	}
-	leave_runs(b);
-	leave_failed(b, &carried);
-	list_splice(&carried, &b->taken);
+	leave_runs(b, &b->taken);
+	leave_failed(b);
 }
 
 /* -------------------------------------------------------------- freed, published */
@@ -497,7 +535,7 @@ static void list_places(struct batch *b)
 	struct cow_pending *p;
 	unsigned int nr = 0;
 
-	list_for_each_entry(p, &b->taken, node)
+	list_for_each_entry(p, &b->carried, node)
 		b->places[nr++] = (struct cow_places){
 			.first = p->place, .nr = cow_pending_nr(p), .redirected = true,
 		};
@@ -520,7 +558,7 @@ static void publish_runs(struct batch *b)
 {
 	struct cow_pending *p, *next;
 
-	list_for_each_entry_safe(p, next, &b->taken, node) {
+	list_for_each_entry_safe(p, next, &b->carried, node) {
 		publish_run(p);
 		list_del_init(&p->node);
 		cow_pending_release(p);
@@ -543,7 +581,7 @@ static int free_slots(struct batch *b)
 	if (done == nr)
 		return 0;
 	/* Places are ascending. */
-	list_for_each_entry_safe(p, next, &b->taken, node)
+	list_for_each_entry_safe(p, next, &b->carried, node)
 		if (p->place >= b->places[done].first)
 			leave_run(b, p);
 	return r;
@@ -607,8 +645,10 @@ static int settle_taken(struct batch *b)
 		carry_runs(b);
 	if (!r && b->nr)
 		r = flush_home(o);
-	if (r)
-		leave_runs(b);
+	if (r) {
+		leave_runs(b, &b->taken);
+		leave_runs(b, &b->carried);
+	}
 	if (b->nr)
 		r = free_slots(b);
 	if (b->nr) {
@@ -637,6 +677,7 @@ static int settle_batch(struct cow_store *store)
 	struct batch b = {
 		.store = store, .from = settle->next, .to = U64_MAX, .next = settle->next,
 		.last = true, .taken = LIST_HEAD_INIT(b.taken),
+		.carried = LIST_HEAD_INIT(b.carried),
 	};
 	int r = 0;
 

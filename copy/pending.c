@@ -143,8 +143,13 @@ void cow_pending_need(struct cow_pending *p)
 	lockdep_assert_held(&p->store->origin->state_lock);
 	/* Cleared by store_job_done(), before the leader is freed under the lock. */
 	leader = READ_ONCE(p->leader);
-	if (leader)
+	if (leader) {
 		cow_engine_need(p->store->origin->engine, &leader->job);
+	} else if (p->kind == COW_HOME) {
+		/* Settling may leave it alone. */
+		p->store->settle.wanted = true;
+		wake_up(&p->store->idle);
+	}
 }
 
 struct cow_pending *cow_pending_kept(struct cow_store *store, u64 first, u64 last)

@@ -61,8 +61,9 @@ struct cow_settle {
 	bool blocked;			/* something was in the way, or missing, that passes */
 	bool starved;			/* nothing was done for want of memory */
 	bool waits_for_zones;		/* or a zone, which is to be left */
-	atomic_t jobs;			/* under way */
 	/* Under state_lock. */
+	unsigned int jobs;		/* under way */
+	bool wanted;			/* a write waits for a run of the batch */
 	bool stopped;			/* the store is closed */
 	bool again;			/* something has changed: there may be more to do */
 	u64 asked;			/* by a message: so many chunks are to come home now */
