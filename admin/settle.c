@@ -118,7 +118,7 @@ static bool may_settle(const struct cow_store *store)
 	lockdep_assert_held(&store->origin->state_lock);
 	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
 	return !list_empty(&store->node) && store->writable && !store->settle.stopped &&
-	       is_wanted(store) && store->blocked != COW_STORE_FAILING &&
+	       is_wanted(store) && !bdev_read_only(store->origin->bdev) && store->blocked != COW_STORE_FAILING &&
 	       !store->invalid_not_on_disk && !store->current_failed &&
 	       !cow_meta_is_fenced(store->meta) && !READ_ONCE(store->dead_left);
 }
@@ -793,6 +793,11 @@ int cow_settle_ask(struct cow_store *store)
 		DMERR("store %pg is %s: nothing of it is settled", store->bdev,
 		      store->meta ? "read-only" : "transient");
 		return -EINVAL;
+	}
+	if (bdev_read_only(o->bdev)) {
+		DMERR("store %pg: %pg is read-only: make it writable before the store is settled",
+		      store->bdev, o->bdev);
+		return -EROFS;
 	}
 	spin_lock(&o->state_lock);
 	in_force = !list_empty(&store->node);
