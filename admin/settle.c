@@ -84,6 +84,7 @@ struct batch {
 	unsigned int zones;		/* that are in the way */
 	bool blocked;			/* a pending is in the way, or a zone that goes on */
 	bool starved;			/* there was no memory, or no table blocks yet */
+	bool no_room;			/* for a copy of home, but what this batch gives back */
 	bool last;			/* nothing is left behind @to */
 	bool ended;			/* nor behind @next */
 };
@@ -211,13 +212,15 @@ static u32 copy_room(struct batch *b, u64 nr, u64 *place)
 	struct cow_store *store = b->store;
 	const struct cow_space *space = &store->space;
 	u64 kept = cow_space_filled(space) + space->total / KEPT_SHARE;
+	bool is_room = kept < space->total;
 	u32 got = 0;
 
-	if (kept >= space->total)
-		return 0;
-	if (!store->blocked)
+	if (is_room && !store->blocked)
 		got = cow_store_room(store, min(nr, space->total - kept), place);
-	b->starved |= !got && room_is_to_come(store);
+	if (!got && is_room && room_is_to_come(store))
+		b->starved = true;
+	else if (!got)
+		b->no_room = true;
 	return got;
 }
 
@@ -262,15 +265,16 @@ static u32 copy_run(struct batch *b, u64 chunk, u64 nr, u32 epoch)
 /* What is done with a run that is found, these two. False: not more of them. state_lock held. */
 static bool copy_if_seen(struct batch *b, const struct cow_unsettled *u)
 {
-	u64 at = u->ext.chunk, end = at + u->ext.nr;
+	u64 first = u->ext.chunk, at, end = first + u->ext.nr;
 	u32 got = 1;
 
 	if (!u->home_is_seen || u->has_older)
 		return true;
 	/* Later epochs see what the origin has had since then. */
-	for (; at < end && got; at += got)
+	for (at = first; at < end && got; at += got)
 		got = copy_run(b, at, end - at, u->oldest);
-	return true;
+	/* Then it goes on here when what has been copied is home. */
+	return !b->no_room || at > first;
 }
 
 static bool take_if_unseen(struct batch *b, const struct cow_unsettled *u)
@@ -679,6 +683,7 @@ static int settle_batch(struct cow_store *store)
 		.last = true, .taken = LIST_HEAD_INIT(b.taken),
 		.carried = LIST_HEAD_INIT(b.carried),
 	};
+	bool progress;
 	int r = 0;
 
 	b.places = kvmalloc_array(BATCH_RUNS, sizeof(b.places[0]), GFP_NOIO | __GFP_NORETRY);
@@ -690,8 +695,11 @@ static int settle_batch(struct cow_store *store)
 	if (b.nr)
 		r = settle_taken(&b);
 	kvfree(b.places);
+	progress = b.nr;
 	spin_lock(&store->origin->state_lock);
-	settle->blocked |= b.blocked | b.starved;
+	/* What came home has left room: the passes begin anew. */
+	settle->blocked |= b.blocked | b.starved | (b.no_room && progress);
+	b.ended |= b.no_room && !progress;
 	settle->starved = b.starved && !b.nr;
 	settle->next = b.next;
 	/* It is gone on with when they are left. */
