@@ -69,6 +69,9 @@
 #define ERROR_JIFFIES		(10 * HZ)
 #define MEMORY_JIFFIES		(HZ / 50 + 1)
 
+/* It is looked so often whether a reclaim has ended. */
+#define RECLAIM_JIFFIES		(HZ / 50 + 1)
+
 /* Copies of home leave this part of the store free. */
 #define KEPT_SHARE		16U
 
@@ -316,12 +319,12 @@ static void walk(struct batch *b, bool (*fn)(struct batch *b, const struct cow_u
 	}
 }
 
-/* Versions that are dead are on their way from the map and the disk under this lock. */
-static void take_runs(struct batch *b)
+/* Versions that are dead are on their way from the map and the disk under dead_lock. */
+static void take_unseen(struct batch *b)
 {
 	struct cow_store *store = b->store;
 
-	mutex_lock(&store->dead_lock);
+	lockdep_assert_held(&store->dead_lock);
 	spin_lock(&store->origin->state_lock);
 	b->zones = zones_with_dead(store);
 	spin_unlock(&store->origin->state_lock);
@@ -329,7 +332,47 @@ static void take_runs(struct batch *b)
 		b->ended = true;
 	else
 		walk(b, take_if_unseen);
+}
+
+/*
+ * Reclaim has dead_lock for as long as it takes: it is not waited for when the store is closed, nor
+ * by whoever wants @other meanwhile, which is taken first. False: it is closed.
+ */
+static bool lock_dead(struct cow_store *store, struct mutex *other)
+{
+	while (!READ_ONCE(store->settle.stopped)) {
+		if (other)
+			mutex_lock(other);
+		if (mutex_trylock(&store->dead_lock))
+			return true;
+		if (other)
+			mutex_unlock(other);
+		schedule_timeout_uninterruptible(RECLAIM_JIFFIES);
+	}
+	return false;
+}
+
+/*
+ * Taken, and writes in place have ended that found the versions before. In one hold of admin_lock:
+ * nobody else is waited for, with its lock, while writes wait for the pendings.
+ */
+static int take_runs(struct batch *b)
+{
+	struct cow_store *store = b->store;
+	struct cow_origin *o = store->origin;
+	int r = 0;
+
+	if (!lock_dead(store, &o->admin_lock))
+		return 0;
+	take_unseen(b);
 	mutex_unlock(&store->dead_lock);
+	if (b->nr) {
+		r = cow_origin_drain(o, cow_hold_timeout());
+		if (!r)
+			cow_origin_thaw(o);
+	}
+	mutex_unlock(&o->admin_lock);
+	return r;
 }
 
 /* Under the lock: see cow_pending_release(). */
@@ -597,7 +640,9 @@ static void give_places(struct batch *b)
 	struct cow_origin *o = store->origin;
 	unsigned int i;
 
-	mutex_lock(&store->dead_lock);
+	/* A store that is closed needs no room. */
+	if (!lock_dead(store, NULL))
+		return;
 	cow_readers_await(store);
 	mutex_unlock(&store->dead_lock);
 	spin_lock(&o->state_lock);
@@ -617,19 +662,6 @@ static void give_places(struct batch *b)
 
 /* ------------------------------------------------------------------- batches */
 
-/* Writes in place that found the versions before the pendings were there have ended. */
-static int drain_writes(struct cow_origin *o)
-{
-	int r;
-
-	mutex_lock(&o->admin_lock);
-	r = cow_origin_drain(o, cow_hold_timeout());
-	if (!r)
-		cow_origin_thaw(o);
-	mutex_unlock(&o->admin_lock);
-	return r;
-}
-
 /* What the device has lost may be data of users: the next flush of theirs fails as well. */
 static int flush_home(struct cow_origin *o)
 {
@@ -643,17 +675,15 @@ static int flush_home(struct cow_origin *o)
 static int settle_taken(struct batch *b)
 {
 	struct cow_origin *o = b->store->origin;
-	int r = drain_writes(o);
+	int r;
 
-	if (!r)
-		carry_runs(b);
-	if (!r && b->nr)
-		r = flush_home(o);
-	if (r) {
-		leave_runs(b, &b->taken);
+	carry_runs(b);
+	if (!b->nr)
+		return 0;
+	r = flush_home(o);
+	if (r)
 		leave_runs(b, &b->carried);
-	}
-	if (b->nr)
+	else
 		r = free_slots(b);
 	if (b->nr) {
 		publish_runs(b);
@@ -684,15 +714,17 @@ static int settle_batch(struct cow_store *store)
 		.carried = LIST_HEAD_INIT(b.carried),
 	};
 	bool progress;
-	int r = 0;
+	int r;
 
 	b.places = kvmalloc_array(BATCH_RUNS, sizeof(b.places[0]), GFP_NOIO | __GFP_NORETRY);
 	if (!b.places)
 		return -ENOMEM;
 	if (settle->pass == COW_SETTLE_SEEN)
 		copy_runs(&b);
-	take_runs(&b);
-	if (b.nr)
+	r = take_runs(&b);
+	if (r)
+		leave_runs(&b, &b.taken);
+	else if (b.nr)
 		r = settle_taken(&b);
 	kvfree(b.places);
 	progress = b.nr;
