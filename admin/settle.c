@@ -10,8 +10,9 @@
  *   drain    writes in place that were under way have ended: the gate
  *   carry    the engine copies the runs home
  *   flush    home is durable
- *   free     the slots of the versions are free on the disk, durably: disk/free.c
- *   publish  the versions leave the map, so that lookups find home; pendings are released
+ *   free     the slots of some versions are free on the disk, durably: disk/free.c
+ *   publish  these leave the map, so that lookups find home; their pendings are released. Then the
+ *            next are freed
  *   give     when reads have ended that found the places, these are room
  *
  * What a crash leaves: up to "free" the versions, whatever home has; from then on home, which has
@@ -30,10 +31,10 @@
  *      that waited for them.
  *  I5  "home" is published when no slot is left on the disk that says otherwise.
  */
+#include <linux/list_sort.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
-#include <linux/sort.h>
 
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap-kcopyd.h"
@@ -79,8 +80,9 @@ struct batch {
 	struct cow_store *store;
 	struct list_head taken;		/* struct cow_pending, by chunk */
 	struct list_head carried;	/* those that are, or have been, copied home */
+	unsigned int nr;		/* on these lists */
 	struct cow_places *places;	/* room for BATCH_RUNS */
-	unsigned int nr;
+	unsigned int nr_home;		/* the first ones, which are home */
 	u64 sectors;
 	u64 from, to;			/* chunks of the origin, half open */
 	u64 next;			/* where to go on */
@@ -570,23 +572,23 @@ static void carry_runs(struct batch *b)
 
 /* -------------------------------------------------------------- freed, published */
 
-static int compare_places(const void *a, const void *b)
+static int pending_by_place(void *priv, const struct list_head *a, const struct list_head *b)
 {
-	const struct cow_places *x = a, *y = b;
-
-	return x->first < y->first ? -1 : x->first > y->first;
+	return list_entry(a, struct cow_pending, node)->place >
+	       list_entry(b, struct cow_pending, node)->place;
 }
 
-static void list_places(struct batch *b)
+/* Those that are not home yet, behind the others. */
+static const struct cow_places *list_places(struct batch *b)
 {
+	struct cow_places *places = b->places + b->nr_home, *at = places;
 	struct cow_pending *p;
-	unsigned int nr = 0;
 
 	list_for_each_entry(p, &b->carried, node)
-		b->places[nr++] = (struct cow_places){
+		*at++ = (struct cow_places){
 			.first = p->place, .nr = cow_pending_nr(p), .redirected = true,
 		};
-	sort(b->places, nr, sizeof(b->places[0]), compare_places, NULL);
+	return places;
 }
 
 /* Without memory it is tried again: the slots are gone, so it has to be. */
@@ -601,37 +603,42 @@ static void publish_run(struct cow_pending *p)
 		schedule_timeout_uninterruptible(MEMORY_JIFFIES);
 }
 
-static void publish_runs(struct batch *b)
+/* The slots of the first @nr are free. */
+static void publish_runs(struct batch *b, unsigned int nr)
 {
-	struct cow_pending *p, *next;
+	struct cow_pending *p;
 
-	list_for_each_entry_safe(p, next, &b->carried, node) {
+	b->nr -= nr;
+	b->nr_home += nr;
+	while (nr--) {
+		p = list_first_entry(&b->carried, struct cow_pending, node);
 		publish_run(p);
 		list_del_init(&p->node);
 		cow_pending_release(p);
 	}
 }
 
-/* Those whose slots are not free stay in the store. */
-static int free_slots(struct batch *b)
+/*
+ * By place, those of some table blocks at a time. In between it is looked what writes wait for, and
+ * whether there is time for more: the rest stays in the store.
+ */
+static int free_runs(struct batch *b)
 {
-	struct cow_pending *p, *next;
-	unsigned int done, nr = b->nr;
 	int r = 0;
 
-	list_places(b);
-	for (done = 0; done < nr; done += r) {
-		r = cow_slots_free(b->store, b->places + done, nr - done);
-		if (r < 0)
+	list_sort(NULL, &b->carried, pending_by_place);
+	leave_wanted(b);
+	while (!list_empty(&b->carried) && r >= 0) {
+		r = cow_slots_free(b->store, list_places(b), b->nr);
+		if (r > 0)
+			publish_runs(b, r);
+		leave_wanted(b);
+		if (stops(b->store))
 			break;
 	}
-	if (done == nr)
-		return 0;
-	/* Places are ascending. */
-	list_for_each_entry_safe(p, next, &b->carried, node)
-		if (p->place >= b->places[done].first)
-			leave_run(b, p);
-	return r;
+	b->blocked |= !list_empty(&b->carried);
+	leave_runs(b, &b->carried);
+	return min(r, 0);
 }
 
 static void give_places(struct batch *b)
@@ -646,7 +653,7 @@ static void give_places(struct batch *b)
 	cow_readers_await(store);
 	mutex_unlock(&store->dead_lock);
 	spin_lock(&o->state_lock);
-	for (i = 0; i < b->nr; i++) {
+	for (i = 0; i < b->nr_home; i++) {
 		cow_space_free(&store->space, b->places[i].first, b->places[i].nr);
 		store->nr_current -= b->places[i].nr;
 		store->settled += b->places[i].nr;
@@ -684,9 +691,8 @@ static int settle_taken(struct batch *b)
 	if (r)
 		leave_runs(b, &b->carried);
 	else
-		r = free_slots(b);
-	if (b->nr) {
-		publish_runs(b);
+		r = free_runs(b);
+	if (b->nr_home) {
 		give_places(b);
 		b->store->settle.progress = true;
 	}
@@ -713,7 +719,6 @@ static int settle_batch(struct cow_store *store)
 		.last = true, .taken = LIST_HEAD_INIT(b.taken),
 		.carried = LIST_HEAD_INIT(b.carried),
 	};
-	bool progress;
 	int r;
 
 	b.places = kvmalloc_array(BATCH_RUNS, sizeof(b.places[0]), GFP_NOIO | __GFP_NORETRY);
@@ -727,12 +732,11 @@ static int settle_batch(struct cow_store *store)
 	else if (b.nr)
 		r = settle_taken(&b);
 	kvfree(b.places);
-	progress = b.nr;
 	spin_lock(&store->origin->state_lock);
 	/* What came home has left room: the passes begin anew. */
-	settle->blocked |= b.blocked | b.starved | (b.no_room && progress);
-	b.ended |= b.no_room && !progress;
-	settle->starved = b.starved && !b.nr;
+	settle->blocked |= b.blocked | b.starved | (b.no_room && b.nr_home);
+	b.ended |= b.no_room && !b.nr_home;
+	settle->starved = b.starved && !b.nr_home;
 	settle->next = b.next;
 	/* It is gone on with when they are left. */
 	settle->waits_for_zones |= b.zones;
