@@ -90,6 +90,7 @@ struct batch {
 	bool blocked;			/* a pending is in the way, or a zone that goes on */
 	bool starved;			/* there was no memory, or no table blocks yet */
 	bool no_room;			/* for a copy of home, but what this batch gives back */
+	bool unread;			/* a table block cannot be read */
 	bool last;			/* nothing is left behind @to */
 	bool ended;			/* nor behind @next */
 };
@@ -618,6 +619,17 @@ static void publish_runs(struct batch *b, unsigned int nr)
 	}
 }
 
+/* The table block of the first one cannot be read. */
+static void leave_unread(struct batch *b)
+{
+	struct cow_pending *p = list_first_entry(&b->carried, struct cow_pending, node);
+
+	DMWARN_LIMIT("store %pg: chunk %llu of %pg stays there: its table block cannot be read",
+		     b->store->bdev, p->first, b->store->origin->bdev);
+	b->unread = true;
+	leave_run(b, p);
+}
+
 /*
  * By place, those of some table blocks at a time. In between it is looked what writes wait for, and
  * whether there is time for more: the rest stays in the store.
@@ -628,17 +640,21 @@ static int free_runs(struct batch *b)
 
 	list_sort(NULL, &b->carried, pending_by_place);
 	leave_wanted(b);
-	while (!list_empty(&b->carried) && r >= 0) {
+	while (!list_empty(&b->carried)) {
 		r = cow_slots_free(b->store, list_places(b), b->nr);
 		if (r > 0)
 			publish_runs(b, r);
+		else if (r == -EUCLEAN)
+			leave_unread(b);
+		else
+			break;
 		leave_wanted(b);
 		if (stops(b->store))
 			break;
 	}
 	b->blocked |= !list_empty(&b->carried);
 	leave_runs(b, &b->carried);
-	return min(r, 0);
+	return r == -EUCLEAN ? 0 : min(r, 0);
 }
 
 static void give_places(struct batch *b)
@@ -737,6 +753,7 @@ static int settle_batch(struct cow_store *store)
 	settle->blocked |= b.blocked | b.starved | (b.no_room && b.nr_home);
 	b.ended |= b.no_room && !b.nr_home;
 	settle->starved = b.starved && !b.nr_home;
+	settle->unread |= b.unread;
 	settle->next = b.next;
 	/* It is gone on with when they are left. */
 	settle->waits_for_zones |= b.zones;
@@ -775,6 +792,7 @@ static bool begins(struct cow_store *store)
 		settle->next = 0;
 		settle->progress = false;
 		settle->blocked = false;
+		settle->unread = false;
 		settle->waits_for_zones = false;
 	}
 	spin_unlock(&store->origin->state_lock);
@@ -797,12 +815,15 @@ static unsigned long batch_ended(struct cow_store *store, int r)
 		settle->again = true;
 		settle->in_vain = true;
 	} else if (settle->pass == COW_SETTLE_NOTHING) {
-		settle->again |= settle->blocked;
-		settle->in_vain = !settle->progress;
+		/* What cannot be read has not kept the rest from coming home. */
+		settle->again |= settle->blocked || settle->unread;
+		settle->in_vain = !settle->progress || settle->unread;
 		/* What is redirected meanwhile was not asked for. */
-		if (settle->heard && !settle->blocked && !settle->waits_for_zones)
+		if (settle->heard && !settle->waits_for_zones && !settle->blocked &&
+		    !settle->unread)
 			settle->asked = 0;
-		delay = !settle->again ? MAX_JIFFY_OFFSET : settle->in_vain ? HZ : 0;
+		delay = !settle->again ? MAX_JIFFY_OFFSET : settle->unread ? ERROR_JIFFIES :
+			settle->in_vain ? HZ : 0;
 	}
 	spin_unlock(&store->origin->state_lock);
 	return delay;

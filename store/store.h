@@ -60,6 +60,7 @@ struct cow_settle {
 	bool progress;			/* something came home since the first pass began */
 	bool blocked;			/* something was in the way, or missing, that passes */
 	bool starved;			/* nothing was done for want of memory */
+	bool unread;			/* a table block cannot be read */
 	bool waits_for_zones;		/* or a zone, which is to be left */
 	/* Under state_lock. */
 	unsigned int jobs;		/* under way */
