@@ -189,7 +189,7 @@ static bool take_run(struct batch *b, const struct cow_extent *ext)
 {
 	struct cow_pending *p;
 
-	p = cow_pending_add(b->store, ext->chunk, ext->nr, COW_HOME, ext->place, 0);
+	p = cow_pending_add_spare(b->store, ext->chunk, ext->nr, COW_HOME, ext->place, 0);
 	if (!p) {
 		b->starved = true;
 		return false;
@@ -245,7 +245,7 @@ static u32 copy_run(struct batch *b, u64 chunk, u64 nr, u32 epoch)
 
 	if (!got)
 		return 0;
-	p = cow_pending_add(store, chunk, got, COW_COPIED, place, got);
+	p = cow_pending_add_spare(store, chunk, got, COW_COPIED, place, got);
 	if (!p) {
 		cow_space_free(&store->space, place, got);
 		b->starved = true;

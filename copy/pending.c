@@ -63,8 +63,11 @@ static struct cow_pending *pending_pop(struct cow_origin *o)
 	return p;
 }
 
-/* The reserve is for when there is no memory, and the kernel's last is for those below. */
-static struct cow_pending *pending_get(struct cow_origin *o)
+/*
+ * The reserve is for when there is no memory, if this @may have it, and the kernel's last is for
+ * those below.
+ */
+static struct cow_pending *pending_get(struct cow_origin *o, bool may)
 {
 	struct cow_pending *p = NULL;
 
@@ -72,7 +75,9 @@ static struct cow_pending *pending_get(struct cow_origin *o)
 		return NULL;
 	if (o->nr_spare_pendings <= PENDING_RESERVE)
 		p = kmem_cache_alloc(pending_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
-	return p ?: pending_pop(o);
+	if (!p && (may || o->nr_spare_pendings > PENDING_RESERVE))
+		p = pending_pop(o);
+	return p;
 }
 
 void cow_pending_free(struct cow_origin *o, struct cow_pending *p)
@@ -86,14 +91,11 @@ void cow_pending_free(struct cow_origin *o, struct cow_pending *p)
 	o->nr_spare_pendings++;
 }
 
-struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
-				    enum cow_kind kind, u64 place, u32 nr_room)
+static struct cow_pending *pending_add(struct cow_pending *p, struct cow_store *store, u64 first,
+				       u64 nr, enum cow_kind kind, u64 place, u32 nr_room)
 {
 	struct cow_origin *o = store->origin;
-	struct cow_pending *p;
 
-	lockdep_assert_held(&o->state_lock);
-	p = pending_get(o);
 	if (!p)
 		return NULL;
 	memset(p, 0, sizeof(*p));
@@ -114,6 +116,22 @@ struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 	store->nr_pendings++;
 	o->nr_pendings++;
 	return p;
+}
+
+struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
+				    enum cow_kind kind, u64 place, u32 nr_room)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	return pending_add(pending_get(store->origin, true), store, first, nr, kind, place,
+			   nr_room);
+}
+
+struct cow_pending *cow_pending_add_spare(struct cow_store *store, u64 first, u64 nr,
+					  enum cow_kind kind, u64 place, u32 nr_room)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	return pending_add(pending_get(store->origin, false), store, first, nr, kind, place,
+			   nr_room);
 }
 
 void cow_pending_remove(struct cow_pending *p)

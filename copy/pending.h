@@ -107,6 +107,10 @@ struct cow_pending *cow_pending_overlap(struct cow_store *store, u64 first, u64 
 struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 				    enum cow_kind kind, u64 place, u32 nr_room);
 
+/* As above, for what can wait: NULL as well when only the reserve is left. */
+struct cow_pending *cow_pending_add_spare(struct cow_store *store, u64 first, u64 nr,
+					  enum cow_kind kind, u64 place, u32 nr_room);
+
 /* @pending, of @origin, is on no tree and no list. origin->state_lock held. */
 void cow_pending_free(struct cow_origin *origin, struct cow_pending *pending);
 
