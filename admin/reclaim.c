@@ -153,7 +153,7 @@ static void give_back(struct cow_store *store, struct taken_out *t)
 	}
 	t->nr = 0;
 	spin_lock(&store->origin->state_lock);
-	store->nr_current -= t->nr_current;
+	cow_store_current_gone(store, t->nr_current);
 	spin_unlock(&store->origin->state_lock);
 	t->nr_current = 0;
 }

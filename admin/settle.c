@@ -671,9 +671,9 @@ static void give_places(struct batch *b)
 	spin_lock(&o->state_lock);
 	for (i = 0; i < b->nr_home; i++) {
 		cow_space_free(&store->space, b->places[i].first, b->places[i].nr);
-		store->nr_current -= b->places[i].nr;
 		store->settled += b->places[i].nr;
 		store->settle.asked -= min(store->settle.asked, b->places[i].nr);
+		cow_store_current_gone(store, b->places[i].nr);
 	}
 	cow_store_watch_low_water(store);
 	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))

@@ -114,7 +114,7 @@ static void pending_free_room(struct cow_pending *p)
 	if (!p->nr_room)
 		return;
 	if (p->kind == COW_CURRENT)
-		p->store->nr_current -= p->nr_room;
+		cow_store_current_gone(p->store, p->nr_room);
 	/* A slot of the commit that failed may be on the disk, and name it. */
 	if (p->status && cow_store_is_fenced(p->store))
 		return;

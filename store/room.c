@@ -183,6 +183,13 @@ bool cow_store_settles_in_haste(const struct cow_store *store)
 	       (store->options.settle == COWSNAP_SETTLE_IDLE && share_is_used_up(store));
 }
 
+void cow_store_current_gone(struct cow_store *store, u64 nr)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	store->nr_current -= nr;
+	store->settle.asked = min(store->settle.asked, store->nr_current);
+}
+
 void cow_store_settle(struct cow_store *store)
 {
 	struct workqueue_struct *wq = store->origin->room_wq;

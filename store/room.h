@@ -35,6 +35,9 @@ void cow_store_stop_waiting(struct cow_store *store);
 /* Versions may have lost their last epoch: ask for a run of reclaim. Any context. */
 void cow_store_reclaim(struct cow_store *store);
 
+/* So many chunks of CURRENT versions are no more. state_lock held. */
+void cow_store_current_gone(struct cow_store *store, u64 nr);
+
 /* Is what was redirected to come home at once, whoever uses the origin? state_lock held. */
 bool cow_store_settles_in_haste(const struct cow_store *store);
 
