@@ -119,6 +119,13 @@ static bool is_wanted(const struct cow_store *store)
 	return store->options.settle != COWSNAP_SETTLE_OFF || store->settle.asked;
 }
 
+/* Nothing comes home any more until the store is opened again. */
+static bool is_lost(const struct cow_store *store)
+{
+	return store->current_failed || store->invalid_not_on_disk ||
+	       cow_meta_is_fenced(store->meta) || READ_ONCE(store->dead_left);
+}
+
 /* May anything come home now? state_lock held. */
 static bool may_settle(const struct cow_store *store)
 {
@@ -126,8 +133,7 @@ static bool may_settle(const struct cow_store *store)
 	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
 	return !list_empty(&store->node) && store->writable && !store->settle.stopped &&
 	       is_wanted(store) && !bdev_read_only(store->origin->bdev) && store->blocked != COW_STORE_FAILING &&
-	       !store->invalid_not_on_disk && !store->current_failed &&
-	       !cow_meta_is_fenced(store->meta) && !READ_ONCE(store->dead_left);
+	       !is_lost(store);
 }
 
 static bool stops(struct cow_store *store)
@@ -849,10 +855,27 @@ void cow_settle_work(struct work_struct *work)
 	memalloc_noio_restore(noio);
 }
 
+/* 0, or why nothing would be done, with a line in the log. state_lock held. */
+static int may_ask(const struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (list_empty(&store->node)) {
+		DMERR("store %pg is not in use yet: resume its tables before it is settled",
+		      store->bdev);
+		return -EAGAIN;
+	}
+	if (is_lost(store)) {
+		DMERR("store %pg has failed, as the log says: load its tables again to settle it",
+		      store->bdev);
+		return -EIO;
+	}
+	return 0;
+}
+
 int cow_settle_ask(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
-	bool in_force;
+	int r;
 
 	if (!store->meta || !store->writable) {
 		DMERR("store %pg is %s: nothing of it is settled", store->bdev,
@@ -865,18 +888,15 @@ int cow_settle_ask(struct cow_store *store)
 		return -EROFS;
 	}
 	spin_lock(&o->state_lock);
-	in_force = !list_empty(&store->node);
-	if (in_force) {
+	r = may_ask(store);
+	if (!r) {
 		store->settle.asked = store->nr_current;
 		store->settle.heard = false;
 		store->settle.in_vain = false;
 		cow_store_settle(store);
 	}
 	spin_unlock(&o->state_lock);
-	if (in_force)
-		return 0;
-	DMERR("store %pg is not in use yet: resume its tables before it is settled", store->bdev);
-	return -EAGAIN;
+	return r;
 }
 
 void cow_settle_stop(struct cow_store *store)
