@@ -130,10 +130,11 @@ static bool is_lost(const struct cow_store *store)
 static bool may_settle(const struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);
+	if (list_empty(&store->node) || store->settle.stopped || is_lost(store))
+		return false;
 	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
-	return !list_empty(&store->node) && store->writable && !store->settle.stopped &&
-	       is_wanted(store) && !bdev_read_only(store->origin->bdev) && store->blocked != COW_STORE_FAILING &&
-	       !is_lost(store);
+	return is_wanted(store) && store->blocked != COW_STORE_FAILING && store->writable &&
+	       !bdev_read_only(store->origin->bdev);
 }
 
 static bool stops(struct cow_store *store)
