@@ -903,7 +903,7 @@ int cow_settle_ask(struct cow_store *store)
 void cow_settle_stop(struct cow_store *store)
 {
 	spin_lock(&store->origin->state_lock);
-	store->settle.stopped = true;
+	WRITE_ONCE(store->settle.stopped, true);
 	spin_unlock(&store->origin->state_lock);
 	cancel_delayed_work_sync(&store->settle_work);
 }
