@@ -589,11 +589,12 @@ static int pending_by_place(void *priv, const struct list_head *a, const struct 
 /* Those that are not home yet, behind the others. */
 static const struct cow_places *list_places(struct batch *b)
 {
-	struct cow_places *places = b->places + b->nr_home, *at = places;
+	struct cow_places *places = b->places + b->nr_home;
 	struct cow_pending *p;
+	unsigned int nr = 0;
 
 	list_for_each_entry(p, &b->carried, node)
-		*at++ = (struct cow_places){
+		places[nr++] = (struct cow_places){
 			.first = p->place, .nr = cow_pending_nr(p), .redirected = true,
 		};
 	return places;
