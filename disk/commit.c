@@ -35,6 +35,9 @@
 #include "origin/origin.h"
 #include "trace/cowsnap.h"
 
+/* How long those who acquire the metadata again and again wait for a commit to end. */
+#define YIELD_JIFFIES	(HZ / 10)
+
 static bool meta_needs_flush(const struct cow_meta *meta)
 {
 	struct block_device *bdev = meta->store->bdev;
@@ -100,6 +103,21 @@ void cow_meta_release(struct cow_meta *meta)
 {
 	meta_become_idle(meta);
 	cow_meta_kick(meta);
+}
+
+/* Does nothing wait for a commit any more, or has one ended since @durable was the last? */
+static bool has_gone_on(const struct cow_meta *meta, u64 durable)
+{
+	return READ_ONCE(meta->durable) != durable || READ_ONCE(meta->failed) ||
+	       (list_empty(&meta->members) && list_empty(&meta->retry));
+}
+
+void cow_meta_yield(struct cow_meta *meta)
+{
+	u64 durable = READ_ONCE(meta->durable);
+
+	/* The end of a commit wakes: meta_become_idle(). */
+	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
 }
 
 /* ------------------------------------------------------------------- a commit */

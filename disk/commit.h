@@ -38,6 +38,12 @@ void cow_meta_unlist(struct cow_meta *meta);
 void cow_meta_acquire(struct cow_meta *meta);
 void cow_meta_release(struct cow_meta *meta);
 
+/*
+ * A caller that has released the metadata, and acquires it again soon, lets a commit go on for
+ * which something waits: until it has ended, but for no more than 100 ms. May sleep.
+ */
+void cow_meta_yield(struct cow_meta *meta);
+
 /* Have cow_meta_go_on() called. Any context. */
 void cow_meta_kick(struct cow_meta *meta);
 

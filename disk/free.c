@@ -243,6 +243,9 @@ int cow_slots_free(struct cow_store *store, const struct cow_places *places, siz
 	if (r == -ENOTRECOVERABLE)
 		lose_track(store);
 	cow_super_unlock(store);
+	/* Unlocked and locked again, it would be acquired before the engine's worker looks. */
+	if (r > 0 && r < nr)
+		cow_meta_yield(store->meta);
 	return r;
 }
 

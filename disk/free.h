@@ -19,7 +19,8 @@ struct cow_places {
  * memory. Returns of how many, 1 at least: those that share a few table blocks. Else disk and memory
  * have all slots as they were, and a negative errno says why: -ENOMEM may pass. -ENOTRECOVERABLE: it
  * is unknown which of them the disk has; the store is fenced, and writes of the origin fail.
- * Acquires the metadata; may sleep.
+ * Acquires the metadata; may sleep. If there are more of @places, a commit that waits goes on before
+ * this returns.
  */
 int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr);
 

@@ -410,6 +410,32 @@ dead_stays()
 	all_down
 }
 
+# Many table blocks, each of which takes its time: a write that needs a commit goes on in between.
+commits_go_on()
+{
+	local base=$1 home=/dev/mapper/large all=$((60 * U)) writer
+
+	dmcreate large "$(linear_table "$base")"
+	begin 8 off
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) "$all"
+	dmremove s
+	dm message o 0 delete 0
+	snap_up s "$home" "$cow" P 8 id 2 create
+	cp "$TEST_TMP/now" "$TEST_TMP/old"
+	by_tables
+	swap_table cow "$(delay_table "$store" 0 60)"
+	dm message o 0 settle
+	ok "many table blocks are written" wait_for 25 writes_are_delayed cow 1
+	put /dev/mapper/o "$TEST_TMP/now" $((63 * U)) 4096
+	is "$(key_of s settled)" 0 "a write that needs a commit does not wait for all of them"
+	ok "it is not the last" writes_are_delayed cow 1
+	swap_table cow "$(linear_table "$store")"
+	ok "all comes home" wait_for 25 unsettled_is 0
+	all_right "written while slots are freed"
+	all_down
+	dmremove large
+}
+
 # What is redirected after a message was not asked for.
 message_ends()
 {
@@ -479,6 +505,7 @@ not_in_force
 put_right
 unreadable_table
 dead_stays
+commits_go_on "$(mkloop 8M)"
 message_ends
 together
 dmremove cow
