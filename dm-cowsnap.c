@@ -31,6 +31,7 @@
 #include "io/decide.h"
 #include "origin/absent.h"
 #include "origin/bio.h"
+#include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/registry.h"
 #include "origin/seal.h"
@@ -206,6 +207,7 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->verify_on_end = false;
 	cb->via_merge = false;
 	cb->merging = false;
+	cb->flushes = false;
 	cb->piece = false;
 	cb->left.bi_size = 0;
 	cb->exact = false;
@@ -216,7 +218,11 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 
 static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 {
-	return cow_bio_ended(dm_per_bio_data(bio, sizeof(struct cow_bio)), error);
+	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
+
+	if (cb->flushes && cow_flush_tells_user(cb->origin) && !*error)
+		*error = BLK_STS_IOERR;
+	return cow_bio_ended(cb, error);
 }
 
 static int target_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn,
@@ -303,14 +309,8 @@ static bool flush_is_mapped(struct cow_target *ct, struct bio *bio, int *r)
 	struct cow_origin *o = ct->origin;
 
 	*r = DM_MAPIO_REMAPPED;
-	if (!dm_bio_get_target_bio_nr(bio)) {
-		if (!atomic_read(&o->flush_lost) || !atomic_xchg(&o->flush_lost, 0))
-			return true;
-		/* The device tells of it once, and has told settling. */
-		bio_io_error(bio);
-		*r = DM_MAPIO_SUBMITTED;
+	if (!dm_bio_get_target_bio_nr(bio))
 		return true;
-	}
 	if (READ_ONCE(o->sealed_end)) {
 		bio_set_dev(bio, o->sealed_bdev);
 		return true;
@@ -333,10 +333,11 @@ static int origin_map(struct dm_target *ti, struct bio *bio)
 	    !READ_ONCE(ct->origin->redirects_to) &&
 	    !cow_is_sealed(ct->origin, bio->bi_iter.bi_sector))
 		return DM_MAPIO_REMAPPED;
-	if (!bio_sectors(bio) && flush_is_mapped(ct, bio, &r))
+	cb->origin = ct->origin;
+	cb->flushes = !bio_sectors(bio);
+	if (cb->flushes && flush_is_mapped(ct, bio, &r))
 		return r;
 	cb->bio = bio;
-	cb->origin = ct->origin;
 	cb->discard = ct->discard;
 	return cow_bio_map(cb);
 }

@@ -46,6 +46,7 @@
 #include "disk/free.h"
 #include "disk/log.h"
 #include "disk/meta.h"
+#include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
@@ -693,16 +694,6 @@ static void give_places(struct batch *b)
 
 /* ------------------------------------------------------------------- batches */
 
-/* What the device has lost may be data of users: the next flush of theirs fails as well. */
-static int flush_home(struct cow_origin *o)
-{
-	int r = blkdev_issue_flush(o->bdev);
-
-	if (r)
-		atomic_set(&o->flush_lost, 1);
-	return r;
-}
-
 static int settle_taken(struct batch *b)
 {
 	struct cow_origin *o = b->store->origin;
@@ -711,7 +702,7 @@ static int settle_taken(struct batch *b)
 	carry_runs(b);
 	if (!b->nr)
 		return 0;
-	r = flush_home(o);
+	r = cow_flush(o, o->bdev);
 	if (r)
 		leave_runs(b, &b->carried);
 	else

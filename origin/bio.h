@@ -52,6 +52,7 @@ struct cow_bio {
 	bool reading;			/* counted in its store's nr_reads[read_turn] */
 	bool verify_on_end;		/* verify when it comes back */
 	bool merging;			/* the merge's own write */
+	bool flushes;			/* an empty flush of the origin */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
 	bool piece;			/* of a bio that was cut in a worker */
 	u8 read_turn;

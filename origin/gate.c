@@ -19,6 +19,7 @@
 
 #include "dm-cowsnap.h"
 #include "origin/bio.h"
+#include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "trace/cowsnap.h"
@@ -122,10 +123,12 @@ int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 
 int cow_origin_flush(struct cow_origin *o)
 {
-	int r = blkdev_issue_flush(o->bdev);
+	int r = cow_flush(o, o->bdev);
 
 	if (!r && READ_ONCE(o->sealed_end))
-		r = blkdev_issue_flush(o->sealed_bdev);
+		r = cow_flush(o, o->sealed_bdev);
+	if (cow_flush_tells(o))
+		r = r ?: -EIO;
 	if (r)
 		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);
 	return r;

@@ -52,7 +52,7 @@ struct cow_origin {
 	u64 identity;			/* what those stores know it by */
 	bool rotational;		/* the device is */
 	unsigned long used;		/* jiffies, if it redirects: the last I/O; READ_ONCE */
-	atomic_t flush_lost;		/* one of settling failed, and users were not told */
+	atomic_t flush_lost;		/* origin/flush.c */
 	/* Up to here the origin is in a store: origin/seal.h; admin_lock, READ_ONCE. */
 	sector_t sealed_end;
 	sector_t sealed_at;		/* where in the store its first sector is */
