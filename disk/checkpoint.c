@@ -25,7 +25,6 @@
 #include "disk/blocks.h"
 #include "disk/checkpoint.h"
 #include "disk/commit.h"
-#include "disk/io.h"
 #include "disk/log.h"
 #include "disk/meta.h"
 #include "disk/private.h"
@@ -143,11 +142,9 @@ static int write_tables(struct cow_meta *meta, const struct cow_zone *zone)
 	if (!large)
 		most = 1;
 	while (!r && (nr = gather_run(meta, &range, most, buffer, &alone))) {
-		r = cow_meta_io(meta->store->bdev,
-				REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta) |
-				(alone ? REQ_PREFLUSH | REQ_FUA : 0),
-				cowsnap_block_sector(&meta->geometry, &range.seg, range.block),
-				buffer, (size_t)nr * bytes);
+		r = cow_meta_write(meta, alone ? REQ_PREFLUSH | REQ_FUA : cow_meta_fua(meta),
+				   cowsnap_block_sector(&meta->geometry, &range.seg, range.block),
+				   buffer, (size_t)nr * bytes);
 		meta->stats.block_writes++;
 		range.block += nr;
 	}
@@ -306,7 +303,7 @@ static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct z
  */
 static int turn_flush(struct cow_store *store)
 {
-	int r = blkdev_issue_flush(store->bdev);
+	int r = cow_meta_flush(store->meta);
 
 	if (r)
 		DMERR_LIMIT("store %pg: tables of its log cannot be flushed (%d)", store->bdev, r);

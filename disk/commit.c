@@ -29,9 +29,12 @@
 #include "copy/pending.h"
 #include "disk/blocks.h"
 #include "disk/commit.h"
+#include "disk/io.h"
+#include "disk/log.h"
 #include "disk/meta.h"
 #include "disk/private.h"
 #include "disk/slots.h"
+#include "origin/flush.h"
 #include "origin/origin.h"
 #include "trace/cowsnap.h"
 
@@ -50,6 +53,55 @@ blk_opf_t cow_meta_fua(const struct cow_meta *meta)
 	struct block_device *bdev = meta->store->bdev;
 
 	return bdev_write_cache(bdev) && bdev_fua(bdev) ? REQ_FUA : 0;
+}
+
+/* ----------------------------------------------------------- flushes that fail */
+
+void cow_meta_write_failed(struct cow_meta *meta, blk_opf_t flags)
+{
+	struct cow_store *store = meta->store;
+
+	/* The block layer flushes in place of FUA. */
+	if (!(flags & REQ_PREFLUSH) && !((flags & REQ_FUA) && meta_needs_flush(meta)))
+		return;
+	cow_flush_lost(store->origin, store->bdev);
+	/* Else each write of a commit, or record, says for itself that it is durable. */
+	if (meta_needs_flush(meta))
+		WRITE_ONCE(meta->flush_lost, true);
+}
+
+int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
+		   size_t bytes)
+{
+	blk_opf_t opf = REQ_OP_WRITE | REQ_META | REQ_SYNC | flags;
+	int r = cow_meta_io(meta->store->bdev, opf, sector, data, bytes);
+
+	if (r)
+		cow_meta_write_failed(meta, flags);
+	return r;
+}
+
+int cow_meta_flush(struct cow_meta *meta)
+{
+	int r = cow_flush(meta->store->origin, meta->store->bdev);
+
+	if (r)
+		cow_meta_write_failed(meta, REQ_PREFLUSH);
+	return r;
+}
+
+/* A flush has failed that was not the commit's own: what was under way then may be lost. */
+static void heed_lost_flush(struct cow_meta *meta)
+{
+	if (!READ_ONCE(meta->flush_lost) || meta->failed)
+		return;
+	if (list_empty(&meta->members) && cow_log_is_idle(meta)) {
+		WRITE_ONCE(meta->flush_lost, false);
+		return;
+	}
+	DMERR("store %pg: a flush has failed, and copies may be lost: load its tables again",
+	      meta->store->bdev);
+	cow_meta_fence(meta);
 }
 
 void cow_meta_kick(struct cow_meta *meta)
@@ -135,8 +187,10 @@ static void commit_endio(struct bio *bio)
 {
 	struct cow_meta *meta = bio->bi_private;
 
-	if (bio->bi_status)
+	if (bio->bi_status) {
 		meta->status = bio->bi_status;
+		cow_meta_write_failed(meta, bio->bi_opf);
+	}
 	if (bio != &meta->bio)
 		bio_put(bio);
 	commit_put(meta);
@@ -384,6 +438,7 @@ bool cow_meta_go_on(struct cow_meta *meta)
 	/* Not kicked, since the next one is started here. An acquirer before it will kick. */
 	if (commit_is_under_way(meta))
 		meta_become_idle(meta);
+	heed_lost_flush(meta);
 	return commit_start(meta);
 }
 

@@ -11,8 +11,8 @@
 
 #include "dm-cowsnap.h"
 #include "disk/blocks.h"
+#include "disk/commit.h"
 #include "disk/direct.h"
-#include "disk/io.h"
 #include "disk/private.h"
 #include "disk/slots.h"
 
@@ -25,9 +25,8 @@ static int block_write_now(struct cow_meta *meta, struct cow_block *b, void *dat
 	if (b->ticket)
 		cow_meta_seal(meta, b->number, b->sector, data, meta->sequence + 1,
 			      meta->durable);
-	return cow_meta_io(meta->store->bdev,
-			   REQ_OP_WRITE | REQ_META | REQ_SYNC | REQ_PREFLUSH | REQ_FUA,
-			   b->sector, data, meta->geometry.block_bytes);
+	return cow_meta_write(meta, REQ_PREFLUSH | REQ_FUA, b->sector, data,
+			      meta->geometry.block_bytes);
 }
 
 int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind kind,
@@ -102,8 +101,7 @@ static int block_rewrite(struct cow_meta *meta, struct cow_block *b)
 
 	cow_meta_seal(meta, b->number, b->sector, b->data, le64_to_cpu(header->sequence),
 		      le64_to_cpu(header->durable));
-	return cow_meta_io(meta->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | alone,
-			   b->sector, b->data, meta->geometry.block_bytes);
+	return cow_meta_write(meta, alone, b->sector, b->data, meta->geometry.block_bytes);
 }
 
 /* Write the first slots of @slots that are in one block. Returns how many, or -errno. */

@@ -16,7 +16,6 @@
 #include "disk/commit.h"
 #include "disk/direct.h"
 #include "disk/free.h"
-#include "disk/io.h"
 #include "disk/meta.h"
 #include "disk/private.h"
 #include "disk/slots.h"
@@ -106,7 +105,6 @@ static int write_blocks(struct cow_meta *meta, const struct cow_places *places, 
 			bool freed)
 {
 	struct walk w = { .at = places, .end = places + nr };
-	struct block_device *bdev = meta->store->bdev;
 	void *copy = cow_meta_scratch(meta);
 	struct cow_block *b;
 	int r = 0;
@@ -115,12 +113,11 @@ static int write_blocks(struct cow_meta *meta, const struct cow_places *places, 
 		b = copy_next(meta, &w, copy, freed);
 		if (!b)
 			return -EIO;
-		r = cow_meta_io(bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | cow_meta_fua(meta) |
-				(b->pinned ? REQ_PREFLUSH | REQ_FUA : 0),
-				b->sector, copy, meta->geometry.block_bytes);
+		r = cow_meta_write(meta, b->pinned ? REQ_PREFLUSH | REQ_FUA : cow_meta_fua(meta),
+				   b->sector, copy, meta->geometry.block_bytes);
 		meta->stats.block_writes++;
 	}
-	return r ?: blkdev_issue_flush(bdev);
+	return r ?: cow_meta_flush(meta);
 }
 
 static void free_in_memory(struct cow_meta *meta, const struct cow_places *places, size_t nr)

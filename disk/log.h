@@ -33,6 +33,9 @@ void cow_log_send(struct cow_meta *meta);
  */
 void cow_log_done(struct cow_pending *pending);
 
+/* Is no record under way? Engine's worker. */
+bool cow_log_is_idle(const struct cow_meta *meta);
+
 /* The most chunks in one run that a record takes. Any context. */
 u32 cow_log_run_max(const struct cow_meta *meta);
 

@@ -13,6 +13,7 @@
 #include "dm-cowsnap-exception.h"
 #include "dm-cowsnap.h"
 #include "disk/blocks.h"
+#include "disk/commit.h"
 #include "disk/io.h"
 #include "disk/mend.h"
 #include "disk/meta.h"
@@ -151,8 +152,8 @@ int cow_records_write(const struct cow_change *c, u64 index, u32 block, blk_opf_
 
 	lockdep_assert_held(&store->records_lock);
 	records_fill(c, index, block, sector, data);
-	return cow_meta_io(store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | flags, sector,
-			   data, cow_meta_block_bytes(store->meta));
+	return cow_meta_write(store->meta, flags, sector, data,
+			      cow_meta_block_bytes(store->meta));
 }
 
 int cow_record_write(const struct cow_change *c)
