@@ -25,6 +25,9 @@
 /* Commits stand still while so many blocks are written; more if one run of places has more. */
 #define BLOCKS_AT_ONCE	16U
 
+/* Once a second, before the store is given up. */
+#define PUT_RIGHT_TRIES	6U
+
 /* How far a walk through the places has come. */
 struct walk {
 	const struct cow_places *at, *end;
@@ -186,22 +189,31 @@ static int hold(struct cow_meta *meta, const struct cow_places *places, size_t n
 	return i ?: r;
 }
 
+/* A number like that of a commit: a dump that was made before is older than the store. */
+static int write_numbered(struct cow_meta *meta, const struct cow_places *places, size_t nr,
+			  bool freed)
+{
+	meta->sequence++;
+	return write_blocks(meta, places, nr, freed);
+}
+
 /*
  * Free on the disk and then in memory, or as they were. What fails to be written may be there or
  * not, and the whole block may be torn, so memory's content is written over it: the blocks stay
- * until then.
+ * until then. A device may be gone for a while.
  */
 static int write_held(struct cow_meta *meta, const struct cow_places *places, size_t nr)
 {
-	int r;
+	unsigned int tries = PUT_RIGHT_TRIES;
 
-	/* A number like that of a commit: a dump that was made before is older than the store. */
-	meta->sequence++;
-	r = write_blocks(meta, places, nr, true);
-	if (!r)
+	if (!write_numbered(meta, places, nr, true))
 		return 0;
-	meta->sequence++;
-	return write_blocks(meta, places, nr, false) ? -ENOTRECOVERABLE : -EIO;
+	while (write_numbered(meta, places, nr, false)) {
+		if (!--tries)
+			return -ENOTRECOVERABLE;
+		schedule_timeout_uninterruptible(HZ);
+	}
+	return -EIO;
 }
 
 /* With the metadata acquired. Returns how many places, the first ones, or a negative errno. */
