@@ -31,9 +31,6 @@
 /* How many runs of places are gathered before reads are waited for; more if a chunk needs it. */
 #define TAKEN_OUT_RUNS	1024U
 
-/* For want of memory for table blocks. */
-#define MEMORY_JIFFIES	(HZ / 50 + 1)
-
 /* A run shuts the gate for as long as hold_timeout says: it is open for a while in between. */
 #define RETRY_JIFFIES	(20 * HZ)
 
@@ -99,25 +96,6 @@ static void note_dead_in_zones(struct cow_store *store, const struct cow_places 
 	spin_unlock(&store->origin->state_lock);
 }
 
-/* For want of memory it is tried again: commits free some in between. */
-static int free_slots(struct cow_store *store, const struct cow_places *runs, size_t nr)
-{
-	int r;
-
-	while (nr) {
-		r = cow_slots_free(store, runs, nr);
-		if (r > 0) {
-			runs += r;
-			nr -= r;
-		} else if (r == -ENOMEM && !READ_ONCE(store->closing)) {
-			schedule_timeout_uninterruptible(MEMORY_JIFFIES);
-		} else {
-			return r;
-		}
-	}
-	return 0;
-}
-
 /*
  * A dead CURRENT version leaves the disk before its place is given to others: it would count again
  * when the later one, because of which it is dead, is brought home.
@@ -125,7 +103,6 @@ static int free_slots(struct cow_store *store, const struct cow_places *runs, si
 static void free_dead_current(struct cow_store *store, struct taken_out *t)
 {
 	size_t nr = 0;
-	int r;
 
 	/* One that is only read does not bring anything home. */
 	if (!t->nr_current || !store->writable)
@@ -133,9 +110,7 @@ static void free_dead_current(struct cow_store *store, struct taken_out *t)
 	sort(t->runs, t->nr, sizeof(t->runs[0]), compare_runs, NULL);
 	while (nr < t->nr && t->runs[nr].redirected)
 		nr++;
-	r = free_slots(store, t->runs, nr);
-	if (r)
-		cow_slots_stay(store, r);
+	cow_slots_free_dead(store, t->runs, nr);
 	note_dead_in_zones(store, t->runs, nr);
 }
 

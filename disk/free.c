@@ -25,6 +25,10 @@
 /* Commits stand still while so many blocks are written; more if one run of places has more. */
 #define BLOCKS_AT_ONCE	16U
 
+/* For want of memory, some ten seconds: writers may wait for reclaim, and memory for them. */
+#define MEMORY_TRIES	500U
+#define MEMORY_JIFFIES	(HZ / 50 + 1)
+
 /* Once a second, before the store is given up. */
 #define PUT_RIGHT_TRIES	6U
 
@@ -166,8 +170,8 @@ static u32 more_blocks(struct cow_meta *meta, const struct cow_places *places, u
 
 /*
  * The blocks of the first places are in memory and stay there, until let_go(). Returns of how many,
- * or why there is none. The lock is not kept while one after the other is read: the engine's
- * worker needs it.
+ * or why there is none: memory may come, and what cannot be read is the first place's alone. The
+ * lock is not kept while one after the other is read: the engine's worker needs it.
  */
 static int hold(struct cow_meta *meta, const struct cow_places *places, size_t nr)
 {
@@ -186,7 +190,7 @@ static int hold(struct cow_meta *meta, const struct cow_places *places, size_t n
 		if (r)
 			break;
 	}
-	return i ?: r;
+	return i ?: r == -ENOMEM ? r : -EUCLEAN;
 }
 
 /* A number like that of a commit: a dump that was made before is older than the store. */
@@ -219,7 +223,7 @@ static int write_held(struct cow_meta *meta, const struct cow_places *places, si
 /* With the metadata acquired. Returns how many places, the first ones, or a negative errno. */
 static int free_some(struct cow_meta *meta, const struct cow_places *places, size_t nr)
 {
-	int held = meta->failed ? -EIO : hold(meta, places, nr);
+	int held = hold(meta, places, nr);
 	int r;
 
 	if (held < 0)
@@ -245,12 +249,14 @@ static void lose_track(struct cow_store *store)
 
 int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr)
 {
-	int r;
+	int r = -ENOTRECOVERABLE;
 
 	cow_super_lock(store);
-	r = free_some(store->meta, places, nr);
-	if (r == -ENOTRECOVERABLE)
-		lose_track(store);
+	if (!cow_meta_is_fenced(store->meta)) {
+		r = free_some(store->meta, places, nr);
+		if (r == -ENOTRECOVERABLE)
+			lose_track(store);
+	}
 	cow_super_unlock(store);
 	/* Unlocked and locked again, it would be acquired before the engine's worker looks. */
 	if (r > 0 && r < nr)
@@ -265,4 +271,38 @@ void cow_slots_stay(struct cow_store *store, int r)
 	WRITE_ONCE(store->dead_left, true);
 	DMWARN("store %pg: old slots cannot be freed (%d): load its tables again to settle it",
 	       store->bdev, r);
+}
+
+/* Returns how many of the first places are dealt with, 0: try again. Else why the others stay. */
+static int free_dead(struct cow_store *store, const struct cow_places *places, size_t nr,
+		     unsigned int *tries)
+{
+	int r = cow_slots_free(store, places, nr);
+
+	/* The others are in other blocks, or there is nothing else wrong with them. */
+	if (r == -EUCLEAN) {
+		cow_slots_stay(store, r);
+		return 1;
+	}
+	if (r != -ENOMEM || READ_ONCE(store->closing) || !--*tries)
+		return r;
+	/* Commits free some in between. */
+	schedule_timeout_uninterruptible(MEMORY_JIFFIES);
+	return 0;
+}
+
+void cow_slots_free_dead(struct cow_store *store, const struct cow_places *places, size_t nr)
+{
+	unsigned int tries = MEMORY_TRIES;
+	int r;
+
+	while (nr) {
+		r = free_dead(store, places, nr, &tries);
+		if (r < 0) {
+			cow_slots_stay(store, r);
+			return;
+		}
+		places += r;
+		nr -= r;
+	}
 }

@@ -950,17 +950,8 @@ static int compare_dead(const void *a, const void *b)
  */
 static void free_dead_current(struct cow_loader *l)
 {
-	size_t done;
-	int r;
-
 	sort(l->dead, l->nr_dead, sizeof(l->dead[0]), compare_dead, NULL);
-	for (done = 0; done < l->nr_dead; done += r) {
-		r = cow_slots_free(l->store, l->dead + done, l->nr_dead - done);
-		if (r < 0) {
-			cow_slots_stay(l->store, r);
-			break;
-		}
-	}
+	cow_slots_free_dead(l->store, l->dead, l->nr_dead);
 	l->nr_dead = 0;
 }
 
