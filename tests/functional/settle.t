@@ -410,6 +410,64 @@ dead_stays()
 	all_down
 }
 
+# The store takes writes, but its flushes fail.
+flushes_fail()
+{
+	swap_table cow "$(partly_table "$store" $(($(sectors "$store") - 16)) 8 \
+		flakey "$store" 0 0 1000 1 error_writes)"
+}
+
+flushes_work()
+{
+	swap_table cow "$(linear_table "$store")"
+}
+
+# A device tells of what it has lost once. Where the module has flushed it, users hear of that from
+# their next flush, which may be under way.
+lost_flush()
+{
+	local flush
+
+	begin 8 off
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 $((5 * U)) 4096
+	dmremove s
+	dm message o 0 delete 0
+	by_tables
+	sync -d /dev/mapper/o
+	swap_table home "$(delay_table "$base" 0 120000)"
+	sync -d /dev/mapper/o &
+	flush=$!
+	ok "a flush of the origin is under way" wait_for 25 writes_are_delayed home 1
+	flushes_fail
+	not_ok "one of a superblock fails" dm message o 0 commit
+	flushes_work
+	swap_table home "$(linear_table "$base")"
+	not_ok "that of the origin tells of it" wait "$flush"
+	ok "the next one does not" sync -d /dev/mapper/o
+
+	flushes_fail
+	not_ok "one of a superblock fails again" dm message o 0 commit
+	flushes_work
+	not_ok "no snapshot is made of what may be lost" dm message o 0 create 4
+	not_ok "and users are told" sync -d /dev/mapper/o
+	ok "then a snapshot is made" dm message o 0 create 4
+	dm message o 0 delete 4
+
+	flushes_fail
+	dm message o 0 settle
+	ok "data is brought home while flushes of the store fail" wait_for 25 is_home
+	sleep 1
+	flushes_work
+	not_ok "users are told" sync -d /dev/mapper/o
+	ok "and can write, when that is over" \
+		put /dev/mapper/o "$TEST_TMP/now" $((3 * U + 512)) 512
+	dm message o 0 settle
+	snap_up s "$home" "$cow" P 8 id 7 create
+	ok "and all comes home" wait_for 25 unsettled_is 0
+	ok "as it was written" same /dev/mapper/o "$TEST_TMP/now"
+	all_down
+}
+
 # Many table blocks, each of which takes its time: a write that needs a commit goes on in between.
 commits_go_on()
 {
@@ -434,6 +492,38 @@ commits_go_on()
 	all_right "written while slots are freed"
 	all_down
 	dmremove large
+}
+
+# Of two dead slots in different blocks the first cannot be read: the other leaves the disk.
+others_leave()
+{
+	local block before
+
+	away_from_start || return
+	dm message o 0 set redirect 60
+	put /dev/mapper/o "$TEST_TMP/now" $((12 * U)) $((40 * 4096))
+	snap_two
+	put /dev/mapper/o "$TEST_TMP/now" $((100 * 4096)) 4096 $((12 * U + 39 * 4096)) 4096
+	remove_and_reload s2 s o
+	before=$(slots)
+	up
+	swap_table cow "$(block_fails error)"
+	dm message o 0 delete 2
+	ok "room of two dead chunks is given back" wait_for 25 freed_are 2
+	swap_table cow "$(linear_table "$store")"
+	all_down
+	is "$(slots)" $((before - 1)) "one slot could not be read, the other is free"
+	up
+	all_right "a dead slot left"
+	dm message o 0 settle
+	ok "when it is opened again all comes home" wait_for 25 unsettled_is 0
+	all_right "all home"
+	all_down
+}
+
+freed_are()
+{
+	[[ $(key_of s freed) == "$1" ]]
 }
 
 # What is redirected after a message was not asked for.
@@ -505,6 +595,8 @@ not_in_force
 put_right
 unreadable_table
 dead_stays
+lost_flush
+others_leave
 commits_go_on "$(mkloop 8M)"
 message_ends
 together
