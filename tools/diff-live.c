@@ -51,6 +51,7 @@ static int take_store(struct live *l, const struct cowsnap_item *store)
 	snprintf(l->number, sizeof(l->number), "%s", cowsnap_get(store, "number"));
 	snprintf(l->store, sizeof(l->store), "%s", cowsnap_get(store, "device"));
 	l->origin_bytes = cowsnap_number(origin, "size");
+	l->unsettled = cowsnap_number(store, "unsettled");
 	if (!strcmp(cowsnap_get(store, "type"), "persistent"))
 		return 0;
 	return cannot(l->origin, "its store is transient, and nothing on it says what has "

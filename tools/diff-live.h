@@ -8,10 +8,12 @@
  *  - No write reaches home before its exception is durable in the store. So what the origin
  *    had before the reading began is described by slots that were there by then.
  *  - A block that is being written has a wrong checksum, and is read again.
- *  - A slot that says that a snapshot differs stays where it is while that snapshot lives, but
- *    for one case: it can be freed once the snapshot has a private version of that chunk, and
- *    that one stays. So whatever is read twice is seen at least once: what both readings say
- *    is put together.
+ *  - What says that a snapshot differs moves twice at most while that snapshot lives, each time
+ *    to a slot that is there before the other one is freed. A current version is brought home: a
+ *    copied one says it then. The snapshot gets a private version of the chunk, which stays: a
+ *    copied one is freed. A reading misses it only if it moves meanwhile. So the tables are read
+ *    once more than it can move, and what the readings say is put together: twice, or three times
+ *    if there was something to bring home when the first one began.
  *  - At the end the module itself is asked whether the snapshots are what they were. One that
  *    has become invalid meanwhile is refused.
  */
@@ -27,6 +29,7 @@ struct live {
 	char number[32];	/* of the store's device */
 	char store[300];	/* its path */
 	u64 origin_bytes;
+	bool unsettled;		/* it had redirected data when it was found */
 	char activated[300];	/* a snapshot that got a device for us */
 };
 

@@ -210,6 +210,14 @@ static int collect_again(struct diff_store *ds, struct diff *d, const char *a, c
 	return diff_collect(d, &ds->s, list);
 }
 
+/* What differs may move while the tables are read: see diff-live.h. */
+static int collect_moved(struct diff_store *ds, struct diff *d, const char *a, const char *b,
+			 struct chunk_list *list)
+{
+	return collect_again(ds, d, a, b, list) ||
+	       (ds->live.unsettled && collect_again(ds, d, a, b, list)) ? -1 : 0;
+}
+
 static int whole_image(struct diff *d)
 {
 	return extents_add(&d->changed, 0, d->b.sectors * SECTOR) ?
@@ -223,7 +231,7 @@ static int ask(struct diff_store *ds, struct diff *d, const char *a, const char 
 		return -1;
 	if (a && diff_collect(d, &ds->s, list))
 		return -1;
-	if (a && ds->live.c && collect_again(ds, d, a, b, list))
+	if (a && ds->live.c && collect_moved(ds, d, a, b, list))
 		return -1;
 	if (ds->live.c && (live_check(&ds->live, d, &d->b) ||
 			   (a && live_check(&ds->live, d, &d->a))))
