@@ -90,7 +90,7 @@ struct batch {
 	unsigned int zones;		/* that are in the way */
 	bool blocked;			/* a pending is in the way, or a zone that goes on */
 	bool starved;			/* there was no memory, or no table blocks yet */
-	bool no_room;			/* for a copy of home, but what this batch gives back */
+	bool no_room;			/* for copies of home, but what this batch gives back */
 	bool unread;			/* a table block cannot be read */
 	bool last;			/* nothing is left behind @to */
 	bool ended;			/* nor behind @next */

@@ -172,7 +172,8 @@ static bool follows_alone(const struct cow_meta *meta)
 {
 	const struct cow_log *log = &meta->log;
 
-	return cow_log_is_idle(meta) && log->ended_ns && ktime_get_ns() - log->ended_ns < FOLLOWS_NS;
+	return cow_log_is_idle(meta) && log->ended_ns &&
+	       ktime_get_ns() - log->ended_ns < FOLLOWS_NS;
 }
 
 /* By what the copy that begins it has: more may come. */
