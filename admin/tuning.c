@@ -88,10 +88,19 @@ static const char *stands_in_the_way(struct cow_store *store)
 	return NULL;
 }
 
+/* Will there be a log beside writes that are redirected? */
+static bool will_log(struct cow_store *store, const struct cow_given *given)
+{
+	unsigned int mode = is_given(given, COW_OPTION_LOG) ? given->value.log : store->options.log;
+
+	return mode != COWSNAP_LOG_OFF;
+}
+
 /* The disk says that it redirects before it does. */
-static int store_set_redirect(struct cow_store *store, unsigned int percent)
+static int store_set_redirect(struct cow_store *store, const struct cow_given *given)
 {
 	unsigned int noio = cow_admin_enter(store->origin);
+	unsigned int percent = given->value.redirect;
 	const char *why = percent ? stands_in_the_way(store) : NULL;
 	struct cow_change change;
 	int r = 0;
@@ -99,7 +108,7 @@ static int store_set_redirect(struct cow_store *store, unsigned int percent)
 	if (why) {
 		DMERR("store %pg cannot redirect: %s", store->bdev, why);
 		r = -EINVAL;
-	} else if (percent && store->options.log) {
+	} else if (percent && will_log(store, given)) {
 		/* Small zones would be full, and be left, all the time. */
 		r = cow_super_extend(store, cow_zones_first_blocks(store));
 	}
@@ -130,7 +139,7 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 	if (is_given(given, COW_OPTION_UNDO_BUFFER))
 		r = store_set_undo(store, given->value.undo_buffer);
 	if (!r && is_given(given, COW_OPTION_REDIRECT))
-		r = store_set_redirect(store, given->value.redirect);
+		r = store_set_redirect(store, given);
 	if (r)
 		return r;
 	cow_change_begin(&change, store, NULL);
@@ -155,7 +164,8 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 		spin_unlock(&store->origin->state_lock);
 	}
 	/* Zones are left, or named. */
-	if (is_given(given, COW_OPTION_LOG))
+	if (store->meta &&
+	    (is_given(given, COW_OPTION_LOG) || is_given(given, COW_OPTION_REDIRECT)))
 		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	if (is_given(given, COW_OPTION_THROTTLE)) {
 		cow_engine_set_throttle(store->origin->engine, given->value.throttle);

@@ -372,7 +372,7 @@ static int turn_zones(struct cow_store *store)
 	int r = 0, error;
 
 	/* A number like that of a commit. It says nothing of being durable: commits do. */
-	if (store->options.log || store->zone_series)
+	if (cow_store_logs(store) || store->zone_series)
 		store->meta->sequence++;
 	for (i = 0; i < COWSNAP_ZONES; i++) {
 		error = turn_prepare(store, &store->zone[i], &turn[i]);

@@ -49,7 +49,7 @@
 static int log_default = -1;
 module_param_named(log, log_default, int, 0644);
 MODULE_PARM_DESC(log,
-		 "whether new persistent stores have a log (1 or 0; default -1: on rotational disks)");
+		 "whether new persistent stores have a log (1 or 0; default -1: by the kind of disk)");
 
 static int log_gap = -1;
 module_param(log_gap, int, 0644);
@@ -64,6 +64,9 @@ MODULE_PARM_DESC(log_gap,
  * tables cost little, and the copies of a stream need fewer seeks if all of them stand in a row.
  */
 #define LOG_JOB_SECTORS		(256U << 10 >> SECTOR_SHIFT)
+
+/* With more copies and redirected writes than these under way nobody waits for a single trip. */
+#define QUICK_PENDINGS		8U
 
 /* Between two turns of the zones at least. */
 #define TURN_JIFFIES		(HZ / 10UL)
@@ -263,12 +266,28 @@ static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
 
 /* ---------------------------------------------------------------- and is filled */
 
+/* Nothing turns, and nobody has asked for a log in so many words. */
+static bool spares_trips_only(const struct cow_store *store)
+{
+	return READ_ONCE(store->options.log) == COWSNAP_LOG_REDIRECTED && !bdev_rot(store->bdev);
+}
+
 u32 cow_log_run_max(const struct cow_meta *meta)
 {
 	const struct cow_store *store = meta->store;
+	u32 most = max(LOG_JOB_SECTORS >> store->chunk_shift, 1U);
 
-	return clamp(LOG_JOB_SECTORS >> store->chunk_shift, 1U,
-		     cowsnap_log_slots(&meta->geometry));
+	return spares_trips_only(store) ? most : min(most, cowsnap_log_slots(&meta->geometry));
+}
+
+/* With trips alone to be spared long writes, and many at a time, do better by the tables. */
+static bool is_worth_a_record(const struct cow_store *store, const struct cow_job *job)
+{
+	if (!spares_trips_only(store))
+		return job->nr_sectors <= LOG_JOB_SECTORS;
+	return job->nr_sectors < LOG_JOB_SECTORS &&
+	       READ_ONCE(store->nr_pendings) <= QUICK_PENDINGS &&
+	       !cow_engine_writes_at_once(store->origin->engine);
 }
 
 /* Could a record take the run? */
@@ -278,10 +297,10 @@ static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 	const struct cow_store *store = meta->store;
 	unsigned int sectors = cow_chunk_to_sector(store, cow_pending_nr(p));
 
-	return READ_ONCE(store->options.log) && cow_log_suits(store) &&
+	return cow_store_logs(store) && cow_log_suits(store) &&
 	       !cow_meta_is_fenced(meta) &&
 	       (p->kind == COW_COPIED || p->kind == COW_CURRENT) &&
-	       !READ_ONCE(job->speculative) && job->nr_sectors <= LOG_JOB_SECTORS &&
+	       !READ_ONCE(job->speculative) && is_worth_a_record(store, job) &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;
 }
@@ -626,5 +645,7 @@ unsigned int cow_log_default(struct block_device *bdev)
 {
 	int value = READ_ONCE(log_default);
 
-	return value < 0 ? bdev_rot(bdev) : !!value;
+	if (value >= 0)
+		return value ? COWSNAP_LOG_ON : COWSNAP_LOG_OFF;
+	return bdev_rot(bdev) ? COWSNAP_LOG_ON : COWSNAP_LOG_REDIRECTED;
 }

@@ -83,10 +83,10 @@ static u64 whole_chunks(const struct cow_store *store, const struct bio *bio)
 
 /* ----------------------------------------------------------------- redirected */
 
-/* The most chunks in one run. */
-static u64 run_max(struct cow_store *store)
+/* How many of @nr chunks go in one run. */
+static u64 run_of(struct cow_store *store, u64 nr)
 {
-	return min_t(u64, cow_run_chunks_max(store), cow_log_run_max(store->meta));
+	return min3(nr, cow_run_chunks_max(store), (u64)cow_log_run_max(store->meta));
 }
 
 /* How many chunks more may be redirected that are at home now? */
@@ -169,7 +169,7 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 		cow_bio_park(w->cb, &store->waiting, COW_WAIT_STORE);
 		return PARKED;
 	}
-	got = cow_store_room(store, clamp_t(u64, most, 1, run_max(store)), &place);
+	got = cow_store_room(store, most ? run_of(store, most) : 1, &place);
 	if (got)
 		return most ? start_redirect(w, part, place, got) : start_copy(w, place);
 	/* At the cost of snapshots, as on_full says; then it is in place. */
@@ -238,7 +238,7 @@ static enum redirect write_home(struct redirect_write *w, struct cow_bio **part)
 		return AS_EVER;
 	}
 	w->whole = min3(w->whole, w->nr, most);
-	got = cow_store_room(store, min(w->whole, run_max(store)), &place);
+	got = cow_store_room(store, run_of(store, w->whole), &place);
 	return got ? start_redirect(w, part, place, got) : AS_EVER;
 }
 

@@ -19,7 +19,11 @@ static const char * const on_full_words[] = {
 	[COWSNAP_FULL_WAIT] = "wait",
 };
 
-static const char * const log_words[] = { "off", "on" };
+static const char * const log_words[] = {
+	[COWSNAP_LOG_OFF] = "off",
+	[COWSNAP_LOG_ON] = "on",
+	[COWSNAP_LOG_REDIRECTED] = "redirected",
+};
 
 static const char * const settle_words[] = {
 	[COWSNAP_SETTLE_IDLE] = "idle",
@@ -74,7 +78,8 @@ const struct cow_option cow_option_table[COW_NR_OPTIONS] = {
 	},
 	[COW_OPTION_LOG] = {
 		OPTION(log), ON_DISK(log),
-		.max = 1, .words = log_words,
+		.max = COWSNAP_LOG_MODES - 1,
+		.words = log_words,
 	},
 	[COW_OPTION_REDIRECT] = {
 		OPTION(redirect), ON_DISK(redirect), .byte = true,

@@ -17,7 +17,7 @@ struct cow_options {
 	unsigned int copy_ahead;	/* KiB */
 	unsigned int copy_around;	/* KiB, 0 or a power of two */
 	unsigned int undo_buffer;	/* KiB */
-	unsigned int log;		/* is there one? */
+	unsigned int log;		/* enum cowsnap_log_mode */
 	unsigned int redirect;		/* percent of the store for CURRENT versions; 0: none */
 	unsigned int settle;		/* enum cowsnap_settle */
 };

@@ -229,6 +229,15 @@ static inline u32 cow_store_damage(const struct cow_store *store)
 	return max(READ_ONCE(store->damage_epoch), READ_ONCE(store->lost_epoch));
 }
 
+/* Are copies, and writes that are redirected, committed by a log? Any context. */
+static inline bool cow_store_logs(const struct cow_store *store)
+{
+	unsigned int mode = READ_ONCE(store->options.log);
+
+	return mode == COWSNAP_LOG_ON ||
+	       (mode == COWSNAP_LOG_REDIRECTED && READ_ONCE(store->options.redirect));
+}
+
 /*
  * How large a region is copied around a write, in sectors. Nothing where writes are redirected:
  * what is copied before it is written is written home, where else it would go to the log.

@@ -72,7 +72,7 @@ bool cow_zones_wanted(const struct cow_store *store)
 	u64 kept = space->used + space->total / FREE_SHARE + zone_most(store);
 
 	lockdep_assert_held(&store->origin->state_lock);
-	return store->options.log && cow_log_suits(store) && !store->zones_ending &&
+	return cow_store_logs(store) && cow_log_suits(store) && !store->zones_ending &&
 	       !store->closing && kept < space->total && zone_most(store) >= ZONE_LEAST;
 }
 
@@ -225,7 +225,7 @@ bool cow_zone_is_due(const struct cow_store *store, struct cow_zone *zone)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	if (zone->state == COW_ZONE_OPEN &&
-	    (!store->options.log || store->zones_ending || store->closing))
+	    (!cow_store_logs(store) || store->zones_ending || store->closing))
 		zone->state = COW_ZONE_FULL;
 	return zone->state == COW_ZONE_FULL && !zone->under_way;
 }

@@ -25,12 +25,8 @@ int cow_read_number(char **error, const char *what, const char *word,
 
 static void refuse_word(char **error, const struct cow_option *option, const char *word)
 {
-	if (option->max == 1)
-		cow_fail(error, "%s: \"%s\" is neither %s nor %s", option->name, word,
-			 option->words[0], option->words[1]);
-	else
-		cow_fail(error, "%s: \"%s\" is none of %s, %s, %s", option->name, word,
-			 option->words[0], option->words[1], option->words[2]);
+	cow_fail(error, "%s: \"%s\" is none of %s, %s, %s", option->name, word,
+		 option->words[0], option->words[1], option->words[2]);
 }
 
 static int read_word(char **error, const struct cow_option *option, const char *word,

@@ -197,7 +197,7 @@ static int check_features(struct dm_target *ti, const struct cow_target *ct,
 	else if (args->persistence == 'N' && ct->options.given & BIT(COW_OPTION_LOG))
 		cow_fail(&ti->error,
 			 "log %s is for persistent stores (P), the table says N: leave it out",
-			 ct->options.value.log ? "on" : "off");
+			 cow_option_table[COW_OPTION_LOG].words[ct->options.value.log]);
 	else
 		return 0;
 	return -EINVAL;

@@ -52,7 +52,18 @@ static uint32_t copy_around(const char *origin)
 	return sys_rotational(origin) ? COPY_AROUND : 0;
 }
 
-static int describe(struct dump *d, const struct device *dev, const char *origin,
+static uint32_t log_mode(const char *path)
+{
+	char number[16];
+	int given;
+
+	if (sys_module_parameter("log", &given) && given >= 0)
+		return given ? COWSNAP_LOG_ON : COWSNAP_LOG_OFF;
+	return sys_number(path, number, sizeof(number)) && sys_rotational(number) ?
+	       COWSNAP_LOG_ON : COWSNAP_LOG_REDIRECTED;
+}
+
+static int describe(struct dump *d, const struct device *dev, const char *path, const char *origin,
 		    uint32_t chunk_sectors)
 {
 	struct cowsnap_super *super = &d->s.super;
@@ -66,6 +77,7 @@ static int describe(struct dump *d, const struct device *dev, const char *origin
 	super->throttle = htole32(THROTTLE);
 	super->copy_ahead = htole32(copy_ahead());
 	super->copy_around = htole32(copy_around(origin));
+	super->log = htole32(log_mode(path));
 	d->s.sectors = dev->io.bytes / SECTOR;
 	/* It has to differ from others, not to be a secret: no waiting for entropy. */
 	return getrandom(super->uuid, sizeof(super->uuid), GRND_INSECURE) ==
@@ -90,7 +102,7 @@ int blank_make(const char *path, const char *origin, uint32_t chunk_sectors, cha
 		return status;
 	if (device_open(&dev, path, true))
 		return cannot(path, dev.error);
-	if (describe(&d, &dev, origin, chunk_sectors))
+	if (describe(&d, &dev, path, origin, chunk_sectors))
 		status = cannot(path, "no random numbers for its uuid");
 	else if (restore_store(&d, &dev.io, NULL, &quiet))
 		status = cannot(path, d.error);

@@ -146,7 +146,7 @@ static void check_log(struct store *s, struct report *r)
 {
 	u64 lost = le64toh(s->super.lost_epoch);
 
-	if (le32toh(s->super.log) > 1)
+	if (le32toh(s->super.log) >= COWSNAP_LOG_MODES)
 		report(r, "superblock: log %u is unknown; %s", le32toh(s->super.log), REPAIR);
 	if (s->bad_zones)
 		report(r, "superblock: zones of the log overlap, or are beyond the tables; %s",

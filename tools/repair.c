@@ -498,7 +498,7 @@ static void repair_super(struct repair *p)
 		     COWSNAP_FULL_INVALIDATE);
 	limit_option(p, "throttle", &s->super.throttle, 100, 100);
 	limit_option(p, "low_water", &s->super.low_water, 100, 0);
-	limit_option(p, "log", &s->super.log, 1, 1);
+	limit_option(p, "log", &s->super.log, COWSNAP_LOG_MODES - 1, COWSNAP_LOG_ON);
 	repair_redirect(p);
 	if (s->mended_records)
 		report(p->r, "log: one bit set right in %u records", s->mended_records);

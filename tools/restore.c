@@ -62,7 +62,7 @@ static int set_sizes(struct dump *d)
 		return dump_fail(d, "sequence or super_sequence cannot be");
 	if (le32toh(super->on_full) >= COWSNAP_FULL_POLICIES ||
 	    le32toh(super->throttle) > 100 || le32toh(super->low_water) > 100 ||
-	    le32toh(super->log) > 1 || d->log_series >= SEQUENCE_LIMIT ||
+	    le32toh(super->log) >= COWSNAP_LOG_MODES || d->log_series >= SEQUENCE_LIMIT ||
 	    super->redirect > COWSNAP_MAX_REDIRECT || super->settle >= COWSNAP_SETTLE_MODES)
 		return dump_fail(d, "on_full, throttle, low_water, log, log_series, redirect or settle "
 				    "cannot be");

@@ -54,8 +54,9 @@ static const struct tuning *find(const char *name)
 static int read_word(const char *what, const struct tuning *t, const char *value)
 {
 	if (!strcmp(t->name, "log"))
-		return !strcmp(value, "on") || !strcmp(value, "off") ? 0 :
-		       cannot_because(what, "log \"%s\" is neither on nor off", value);
+		return !strcmp(value, "on") || !strcmp(value, "off") ||
+		       !strcmp(value, "redirected") ? 0 :
+		       cannot_because(what, "log \"%s\" is none of off, on, redirected", value);
 	if (!strcmp(t->name, "settle"))
 		return !strcmp(value, "idle") || !strcmp(value, "now") || !strcmp(value, "off") ? 0 :
 		       cannot_because(what, "settle \"%s\" is none of idle, now, off", value);

@@ -313,6 +313,14 @@ enum cowsnap_on_full {
 	COWSNAP_FULL_POLICIES,
 };
 
+/* Are copies committed by a log? */
+enum cowsnap_log_mode {
+	COWSNAP_LOG_OFF = 0,
+	COWSNAP_LOG_ON = 1,
+	COWSNAP_LOG_REDIRECTED = 2,	/* while redirect is not 0 */
+	COWSNAP_LOG_MODES,
+};
+
 /* When what was redirected is brought home, while the origin is in use. */
 enum cowsnap_settle {
 	COWSNAP_SETTLE_IDLE = 0,	/* while nobody uses the origin, or the share is used up */
@@ -371,7 +379,7 @@ struct cowsnap_super {
 	__u8 redirect;		/* percent of the store that CURRENT may take, 0: none */
 	__u8 settle;		/* enum cowsnap_settle: when what was redirected is brought home */
 	__u8 reserved1;
-	__le32 log;		/* are copies committed by a log? */
+	__le32 log;		/* enum cowsnap_log_mode */
 	struct cowsnap_zone zone[COWSNAP_ZONES];
 	__le64 lost_epoch;	/* snapshots up to here may lack records of the log, 0: none */
 	__le64 seal_start;	/* chunk of the store: the content of the origin's first ones */

@@ -7,6 +7,7 @@
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
+. "$(dirname "$0")/log.sh"
 
 need_command
 need_target flakey delay
@@ -18,7 +19,7 @@ expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev
 U=131072
 cow=/dev/mapper/cow
 
-# begin CHUNK LOG: a sealed origin with a snapshot of it, in use.
+# begin CHUNK [LOG]: a sealed origin with a snapshot of it, in use.
 begin()
 {
 	chunk=$1
@@ -28,7 +29,7 @@ begin()
 	fill "$base" "$TEST_TMP/now"
 	cp "$TEST_TMP/now" "$TEST_TMP/old"
 	cp "$TEST_TMP/now" "$TEST_TMP/home"
-	snap_up s "$base" "$cow" P "$chunk" log "$2"
+	snap_up s "$base" "$cow" P "$chunk" ${2:+log "$2"}
 	all_down
 	"$tool" seal "$base" "$cow" >/dev/null
 	blockdev --flushbufs "$base"
@@ -239,6 +240,52 @@ durable_first()
 	return 1
 }
 
+# logged WORDS FROM: are writes from there on committed by records alone?
+logged()
+{
+	local commits records
+
+	commits=$(key_of s commits)
+	records=$(key_of s records)
+	put /dev/mapper/o "$TEST_TMP/now" "$2" 4096 $(($2 + 8192)) 4096
+	isnt "$(key_of s records)" "$records" "$1 go by the log"
+	is "$(key_of s commits)" "$commits" "$1 do not go by the tables"
+}
+
+# Where nothing turns there is a log as long as writes are redirected, if nobody says otherwise.
+default_log()
+{
+	local turns was given
+
+	turns=$(sysfs "$cow")/queue/rotational
+	was=$(<"$turns")
+	given=$(<"$PARAMETERS/log")
+	echo -1 >"$PARAMETERS/log"
+	echo 0 >"$turns"
+	begin 8
+	is "$(key_of s log)" redirected "not rotational: the log waits for redirect"
+	ok "not rotational: no zone is named" has_zones "$store" 0
+	dm message o 0 set redirect 60
+	ok "not rotational: with redirect zones are named" wait_for 10 has_zones "$store" 2
+	logged "not rotational: redirected writes" $((2 * U))
+	all_right "not rotational"
+	dm message o 0 set redirect 0
+	ok "not rotational: without it they are left" wait_for 10 has_zones "$store" 0
+	begin 8 off
+	dm message o 0 set redirect 60
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	is "$(key_of s log) $(key_of s records)" "off 0" "who said off has no log"
+	# A turn of zones that has just been asked for would have ended.
+	sleep 1
+	ok "nor any zone" has_zones "$store" 0
+	echo 1 >"$turns"
+	begin 8
+	is "$(key_of s log)" on "rotational: a new store has a log"
+	all_down
+	echo "$was" >"$turns"
+	echo "$given" >"$PARAMETERS/log"
+}
+
 durable()
 {
 	if ! tracefs >/dev/null; then
@@ -428,6 +475,7 @@ store=$(mkloop 16M)
 store2=$(mkloop 4M)
 dmcreate cow "$(linear_table "$store")"
 
+default_log
 durable
 fenced
 throttled

@@ -303,6 +303,17 @@ echo 8192 >/sys/module/dm_cowsnap/parameters/copy_ahead
 rotates 0
 is "$(value_of copy_around copy_ahead)" "0 8192" "enable for a disk that is not rotational: nothing is copied around"
 
+echo 1 >"$(sysfs "$third")/queue/rotational"
+rotates 0
+is "$(value_of log)" 1 "enable with a store that rotates: it has a log"
+echo 0 >"$(sysfs "$third")/queue/rotational"
+rotates 0
+is "$(value_of log)" 2 "enable with another: it has one while writes are redirected"
+echo 0 >/sys/module/dm_cowsnap/parameters/log
+rotates 0
+is "$(value_of log)" "" "enable: without a log, as the module was loaded with"
+echo -1 >/sys/module/dm_cowsnap/parameters/log
+
 # ---- what outlives a wrong clock ----
 
 begin_anew
