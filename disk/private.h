@@ -15,8 +15,11 @@
 #include "disk/meta.h"
 #include "store/store.h"
 
-/* For this many of the last blocks in use it is known which of them are empty. */
-#define USED_WINDOW	256U
+/*
+ * For this many of the last blocks in use it is known which of them are empty. Zones of a store
+ * that redirects are far behind what goes by the tables.
+ */
+#define USED_WINDOW	16384U
 
 /* Most commits have one block, or a few neighbours. */
 #define META_COMMIT_VECS	4U
