@@ -121,6 +121,8 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 	if (!r) {
 		spin_lock(&store->origin->state_lock);
 		cow_current_hook(store);
+		if (percent)
+			cow_zones_outgrow(store);
 		spin_unlock(&store->origin->state_lock);
 	}
 	cow_admin_leave(store->origin, noio);

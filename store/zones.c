@@ -278,6 +278,17 @@ static unsigned int nr_in_use(const struct cow_store *store)
 	return nr;
 }
 
+void cow_zones_outgrow(struct cow_store *store)
+{
+	unsigned int i, zones = 0;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (store->zone[i].room.nr < zone_most(store))
+			zones |= BIT(i);
+	cow_zones_finish(store, zones, true, 0);
+}
+
 bool cow_zones_end(struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);

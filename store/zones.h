@@ -62,6 +62,9 @@ unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr);
 bool cow_zones_finish(struct cow_store *store, unsigned int zones, bool any,
 		      unsigned long delay);
 
+/* Larger zones can be had from now on: those that are smaller are to be left. state_lock held. */
+void cow_zones_outgrow(struct cow_store *store);
+
 /*
  * Is @zone to be left now? Then no record is under way in it, and none is begun. One that is open
  * is closed if the store wants it no more. origin->state_lock held.
