@@ -136,16 +136,16 @@ static int write_tables(struct cow_meta *meta, const struct cow_zone *zone)
 	int r = 0;
 
 	range_of_zone(meta, zone, &range);
-	most = min(range.end - range.block, COWSNAP_COMMIT_BLOCKS);
-	large = kvmalloc_array(most, bytes, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	most = range.end - range.block;
+	large = cow_meta_alloc_blocks(meta, &most);
 	buffer = large ?: cow_meta_scratch(meta);
-	if (!large)
-		most = 1;
 	while (!r && (nr = gather_run(meta, &range, most, buffer, &alone))) {
 		r = cow_meta_write(meta, alone ? REQ_PREFLUSH | REQ_FUA : cow_meta_fua(meta),
 				   cowsnap_block_sector(&meta->geometry, &range.seg, range.block),
 				   buffer, (size_t)nr * bytes);
 		meta->stats.block_writes++;
+		if (!r)
+			meta->log.dated = meta->sequence;
 		range.block += nr;
 	}
 	kvfree(large);
@@ -194,7 +194,7 @@ static void let_blocks_go(struct cow_meta *meta, const struct cow_zone *zone)
 }
 
 /*
- * A table block of each zone has a number above all that there were before the zone was named.
+ * Before a zone is named some table block gets a number above all that there were before.
  * Without superblocks it is all that says that a store is newer than a dump: zones are lost then.
  */
 static void date_zone(struct cow_meta *meta, const struct cow_zone *zone)
@@ -202,6 +202,9 @@ static void date_zone(struct cow_meta *meta, const struct cow_zone *zone)
 	struct block_range range;
 
 	lockdep_assert_held(&meta->blocks_lock);
+	/* The tables of the zone that is left have one. */
+	if (meta->log.dated == meta->sequence)
+		return;
 	range_of_zone(meta, zone, &range);
 	range_block(meta, &range, range.block)->logged = true;
 }

@@ -11,9 +11,25 @@
 #include "disk/meta.h"
 #include "disk/private.h"
 
+/* Table blocks are written so many bytes at a time: each write may take a turn of the disk. */
+#define TABLE_BYTES	(256U << 10)
+
 void *cow_meta_scratch(struct cow_meta *meta)
 {
 	return meta->scratch;
+}
+
+u8 *cow_meta_alloc_blocks(struct cow_meta *meta, u32 *nr)
+{
+	u32 bytes = meta->geometry.block_bytes;
+	u8 *blocks;
+
+	for (*nr = min(*nr, TABLE_BYTES / bytes); *nr > 1; *nr /= 2) {
+		blocks = kvmalloc_array(*nr, bytes, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+		if (blocks)
+			return blocks;
+	}
+	return NULL;
 }
 
 void cow_meta_fence(struct cow_meta *meta)

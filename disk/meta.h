@@ -40,6 +40,12 @@ void cow_meta_read_stats(const struct cow_meta *meta, struct cow_meta_stats *out
 /* Memory for one block, the caller's while it holds the store's records_lock. */
 void *cow_meta_scratch(struct cow_meta *meta);
 
+/*
+ * Room for *@nr table blocks, or as many as there is memory for: returns that in *@nr. NULL: for
+ * none. To be freed with kvfree(). May sleep.
+ */
+u8 *cow_meta_alloc_blocks(struct cow_meta *meta, u32 *nr);
+
 /* Commit nothing more. Any context. */
 void cow_meta_fence(struct cow_meta *meta);
 bool cow_meta_is_fenced(const struct cow_meta *meta);

@@ -27,6 +27,9 @@
 /* Most table blocks made ready at a time. */
 #define EXTEND_BLOCKS_MAX	4096U
 
+/* So many at least where writes are redirected: each time takes turns of the disk from them. */
+#define EXTEND_BLOCKS_REDIRECT	2048U
+
 /* After a note of an idle store that failed. */
 #define NOTE_RETRY_JIFFIES	(10 * HZ)
 
@@ -37,14 +40,11 @@ static int write_empty_run(struct cow_store *store, const struct cowsnap_segment
 			   u64 from, u64 to)
 {
 	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
-	u32 at_once = min_t(u64, to - from, COWSNAP_COMMIT_BLOCKS);
-	u8 *large = kvmalloc_array(at_once, g->block_bytes,
-				   GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	u32 at_once = to - from;
+	u8 *large = cow_meta_alloc_blocks(store->meta, &at_once);
 	u8 *data = large ?: cow_meta_scratch(store->meta);
 	int r = 0;
 
-	if (!large)
-		at_once = 1;
 	while (from < to && !r) {
 		u32 i, nr = min_t(u64, to - from, at_once);
 		sector_t sector = cowsnap_block_sector(g, seg, from - seg->first_block);
@@ -82,13 +82,15 @@ static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
 	return r;
 }
 
-/* Blocks are made ready up to this one next. */
-static u32 extend_to(const struct cow_store *store)
+/* Blocks are made ready up to this one next, of at least @wanted in the end. */
+static u32 extend_to(const struct cow_store *store, u64 wanted)
 {
 	u32 from = store->space.blocks;
-	u32 more = clamp(from / 8, COWSNAP_COMMIT_BLOCKS, EXTEND_BLOCKS_MAX);
+	u64 more = max_t(u64, from / 8, COWSNAP_COMMIT_BLOCKS);
 
-	return min(from + more, store->space.max_blocks);
+	if (wanted > from)
+		more = max(more, wanted - from);
+	return min_t(u64, from + min_t(u64, more, EXTEND_BLOCKS_MAX), store->space.max_blocks);
 }
 
 /* The superblock names the blocks once they are there; writing it flushes them first. */
@@ -106,7 +108,7 @@ static int super_name_blocks(struct cow_store *store, u32 to)
 
 static int super_extend(struct cow_store *store)
 {
-	u32 to = extend_to(store);
+	u32 to = extend_to(store, 0);
 	int r = write_empty_blocks(store, store->space.blocks, to);
 
 	return r ?: super_name_blocks(store, to);
@@ -116,13 +118,13 @@ static int super_extend(struct cow_store *store)
  * Commits go on while empty blocks are written, since no superblock names these yet. What
  * else is written outside of commits, and the memory for it, is guarded by the records_lock.
  */
-static int extend_in_use(struct cow_store *store)
+static int extend_in_use(struct cow_store *store, u64 wanted)
 {
 	u32 to;
 	int r;
 
 	mutex_lock(&store->records_lock);
-	to = extend_to(store);
+	to = extend_to(store, wanted);
 	r = write_empty_blocks(store, store->space.blocks, to);
 	if (!r) {
 		cow_meta_acquire(store->meta);
@@ -139,7 +141,7 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
 
 	blocks = min_t(u64, blocks, store->space.max_blocks);
 	while (!r && READ_ONCE(store->space.blocks) < blocks)
-		r = extend_in_use(store);
+		r = extend_in_use(store, blocks);
 	return r;
 }
 
@@ -157,7 +159,8 @@ static void store_prepared(struct cow_store *store, int r, const char *failure)
 void cow_super_extend_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, extend_work);
-	int r = extend_in_use(store);
+	u32 more = store->options.redirect ? EXTEND_BLOCKS_REDIRECT : 0;
+	int r = extend_in_use(store, (u64)store->space.blocks + more);
 
 	store_prepared(store, r, "its tables could not be extended");
 	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);

@@ -68,6 +68,7 @@ struct cow_log {
 	struct cow_log_write *open;	/* it gets what this round brings; engine's worker */
 	unsigned long turned;		/* jiffies: when zones were last left or named; READ_ONCE */
 	unsigned long again;		/* jiffies: no zone is asked for before; READ_ONCE */
+	u64 dated;			/* meta->sequence when tables of zones were last written */
 	u64 nr_durable;			/* records, over all zones; READ_ONCE */
 	struct cow_gap gap[COW_LOG_SIZES];	/* engine's worker */
 	u64 ended_ns;			/* when the last one ended; engine's worker */

@@ -45,6 +45,9 @@
 #define ZONES_AHEAD		2U
 #define READY_MOST		8U
 
+/* Table blocks made ready before writes are redirected, besides those of the first zone. */
+#define BLOCKS_AHEAD		2048U
+
 /*
  * Segments that are looked at for one zone: the lock is held meanwhile. A store that redirects has
  * large zones far behind its start, and few chunks in use before them.
@@ -149,7 +152,7 @@ u64 cow_zones_first_blocks(const struct cow_store *store)
 	do {
 		cowsnap_get_segment(space->geometry, index++, &seg);
 	} while (seg.slots < zone_most(store) && seg.end < space->nr_chunks / 2);
-	return min_t(u64, seg.first_block + seg.blocks, space->max_blocks);
+	return min_t(u64, seg.first_block + seg.blocks + BLOCKS_AHEAD, space->max_blocks);
 }
 
 void cow_zone_open(struct cow_store *store, struct cow_zone *zone, struct cow_zone *fresh)

@@ -39,7 +39,7 @@ bool cow_zone_take(struct cow_store *store, struct cow_zone *zone);
 
 /*
  * Table blocks up to the first segment that has room for a zone of full size, in the first half of
- * the store. For a store with tables.
+ * the store, and those of more zones behind it. For a store with tables.
  */
 u64 cow_zones_first_blocks(const struct cow_store *store);
 
