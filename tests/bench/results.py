@@ -40,9 +40,10 @@ def time_of(job, name, number, what):
 
 
 def of_job(job, name, number, unit):
-    """A figure of that. A unit with a word before it asks for a part: "reads io/s", "p99 ms"."""
+    """A figure of that. A unit with a word before it asks for a part: "reads io/s", "writes ms"
+    (the mean), "p99 ms"."""
     what, _, unit = unit.rpartition(" ")
-    if what and unit == "ms":
+    if what not in ("", "reads", "writes") and unit == "ms":
         return time_of(job, name, number, what)
     done = done_by(job, name, number, f"{what} {unit}")
     if unit == "MB/s":
