@@ -30,7 +30,6 @@
 #include "disk/blocks.h"
 #include "disk/commit.h"
 #include "disk/io.h"
-#include "disk/log.h"
 #include "disk/meta.h"
 #include "disk/private.h"
 #include "disk/slots.h"
@@ -65,9 +64,6 @@ void cow_meta_write_failed(struct cow_meta *meta, blk_opf_t flags)
 	if (!(flags & REQ_PREFLUSH) && !((flags & REQ_FUA) && meta_needs_flush(meta)))
 		return;
 	cow_flush_lost(store->origin, store->bdev);
-	/* Else each write of a commit, or record, says for itself that it is durable. */
-	if (meta_needs_flush(meta))
-		WRITE_ONCE(meta->flush_lost, true);
 }
 
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
@@ -88,20 +84,6 @@ int cow_meta_flush(struct cow_meta *meta)
 	if (r)
 		cow_meta_write_failed(meta, REQ_PREFLUSH);
 	return r;
-}
-
-/* A flush has failed that was not the commit's own: what was under way then may be lost. */
-static void heed_lost_flush(struct cow_meta *meta)
-{
-	if (!READ_ONCE(meta->flush_lost) || meta->failed)
-		return;
-	if (list_empty(&meta->members) && cow_log_is_idle(meta)) {
-		WRITE_ONCE(meta->flush_lost, false);
-		return;
-	}
-	DMERR("store %pg: a flush has failed, and copies may be lost: load its tables again",
-	      meta->store->bdev);
-	cow_meta_fence(meta);
 }
 
 void cow_meta_kick(struct cow_meta *meta)
@@ -438,7 +420,6 @@ bool cow_meta_go_on(struct cow_meta *meta)
 	/* Not kicked, since the next one is started here. An acquirer before it will kick. */
 	if (commit_is_under_way(meta))
 		meta_become_idle(meta);
-	heed_lost_flush(meta);
 	return commit_start(meta);
 }
 

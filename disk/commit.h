@@ -52,8 +52,8 @@ blk_opf_t cow_meta_fua(const struct cow_meta *meta);
 
 /*
  * Write metadata of the store and wait, or flush it, with the metadata acquired. What is lost by a
- * flush that fails is not said again: users of the origin are told (origin/flush.h), and copies
- * that are under way fail if they may be among it. Returns 0 or a negative errno. May sleep.
+ * flush that fails is not said again: users of the origin are told (origin/flush.h). Returns 0 or a
+ * negative errno. May sleep.
  */
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
 		   size_t bytes);

@@ -160,23 +160,16 @@ unsigned long cow_log_turn_delay(const struct cow_meta *meta)
 	return meta->store->zones_ending || since >= TURN_JIFFIES ? 0 : TURN_JIFFIES - since;
 }
 
-bool cow_log_is_idle(const struct cow_meta *meta)
-{
-	unsigned int i;
-
-	for (i = 0; i < COWSNAP_ZONES; i++)
-		if (!list_empty(&meta->log.zone[i].under_way))
-			return false;
-	return true;
-}
-
 /* Is the head where the last record ended, so that the time of this one depends on the gap? */
 static bool follows_alone(const struct cow_meta *meta)
 {
 	const struct cow_log *log = &meta->log;
+	unsigned int i;
 
-	return cow_log_is_idle(meta) && log->ended_ns &&
-	       ktime_get_ns() - log->ended_ns < FOLLOWS_NS;
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (!list_empty(&log->zone[i].under_way))
+			return false;
+	return log->ended_ns && ktime_get_ns() - log->ended_ns < FOLLOWS_NS;
 }
 
 /* By what the copy that begins it has: more may come. */
@@ -560,7 +553,7 @@ void cow_log_done(struct cow_pending *p)
 
 	p->record = NULL;
 	/* It may be on the disk without its data. Nothing follows it, as after a commit. */
-	if (!p->status && (READ_ONCE(w->meta->flush_lost) || put_slots(w, p)))
+	if (!p->status && put_slots(w, p))
 		p->status = BLK_STS_IOERR;
 	if (p->status) {
 		cow_meta_fence(w->meta);

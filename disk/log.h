@@ -33,9 +33,6 @@ void cow_log_send(struct cow_meta *meta);
  */
 void cow_log_done(struct cow_pending *pending);
 
-/* Is no record under way? Engine's worker. */
-bool cow_log_is_idle(const struct cow_meta *meta);
-
 /* The most chunks in one run that is redirected: a record takes it, or it is long. Any context. */
 u32 cow_log_run_max(const struct cow_meta *meta);
 

@@ -117,7 +117,6 @@ struct cow_meta {
 	/* The commit under way. */
 	atomic_t ios;
 	blk_status_t status;
-	bool flush_lost;		/* copies under way may be lost; READ_ONCE */
 	u64 ticket;			/* last one that it writes */
 
 	/* Engine's worker only. */
