@@ -99,7 +99,8 @@ says_so()
 	alone
 	swap_table cow "$(no_writes_table "$store")"
 	dm message o 0 settle
-	ok "when a table cannot be written writes end with an error" wait_for 25 not_writable
+	ok "when a table cannot be written writes end with an error" \
+		wait_for 25 not_writable $((3 * U))
 	swap_table cow "$(linear_table "$store")"
 	kernel_refuses 'load its tables again to settle it' "the message says that nothing will come home" \
 		dm message o 0 settle
