@@ -169,6 +169,7 @@ redirected()
 	blockdev --flushbufs "$base"
 	origin_up o "$base" store /dev/mapper/cow
 	snap_up s "$base" /dev/mapper/cow P 8
+	dm message o 0 set settle off
 	dm message o 0 set redirect 60
 	# With zones that none of the writes fills.
 	dmremove s

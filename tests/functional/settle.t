@@ -111,13 +111,20 @@ dead_at_opening()
 	all_down
 }
 
-# used: somebody reads the origin all the time, until the file is gone.
+# used: somebody reads the origin all the time, until the file is gone. Nobody forks for that.
 use_it()
 {
+	local fio
+
+	fio --name=use --filename=/dev/mapper/o --allow_file_create=0 --rw=randread --bs=4k \
+		--direct=1 --size=2M --time_based --runtime=120 --thinktime=10000 \
+		>/dev/null 2>&1 &
+	fio=$!
 	while [[ -e $TEST_TMP/used ]]; do
-		get /dev/mapper/o $((8 * U)) 4096
 		sleep 0.05
-	done >/dev/null
+	done
+	kill -INT "$fio"
+	wait "$fio"
 }
 
 # On a machine that stands still for half a second nobody uses it: then two others are written.
@@ -125,7 +132,7 @@ stays_while_used()
 {
 	local at
 
-	for ((at = 3 * U; at < 3 * U + 24576; at += 8192)); do
+	for ((at = 3 * U; at < 3 * U + 40960; at += 8192)); do
 		put /dev/mapper/o "$TEST_TMP/now" "$at" 8192
 		sleep 2
 		[[ $(unsettled) != 2 ]] || return 0

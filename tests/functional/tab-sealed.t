@@ -45,7 +45,7 @@ begin()
 	"$tool" seal "$base" "$store" >/dev/null
 	line nofail
 	tab start
-	"$tool" set data redirect 50
+	"$tool" set data settle off redirect 50
 	put /dev/mapper/data "$TEST_TMP/now" $MIB 65536 $((5 * MIB)) 98304
 	tab stop
 	remember
