@@ -220,7 +220,7 @@ static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *er
 {
 	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
 
-	if (cb->flushes && cow_flush_tells_user(cb->origin) && !*error)
+	if (cb->flushes && cow_flush_tells_user(cb->origin, *error) && !*error)
 		*error = BLK_STS_IOERR;
 	return cow_bio_ended(cb, error);
 }

@@ -697,12 +697,16 @@ static void give_places(struct batch *b)
 static int settle_taken(struct batch *b)
 {
 	struct cow_origin *o = b->store->origin;
+	unsigned int failed = cow_flushes_failed(o);
 	int r;
 
 	carry_runs(b);
 	if (!b->nr)
 		return 0;
 	r = cow_flush(o, o->bdev);
+	/* What home has lost of these may have been told to others. */
+	if (!r && cow_flushes_failed(o) != failed)
+		r = -EIO;
 	if (r)
 		leave_runs(b, &b->carried);
 	else

@@ -27,6 +27,7 @@
 #include "copy/pending.h"
 #include "disk/super.h"
 #include "io/merge.h"
+#include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/room.h"
@@ -118,10 +119,15 @@ static int merge_close(struct cow_merge *m)
 /* Copy one stretch home. After an error it is still the snapshot's. */
 static int merge_copy(struct cow_merge *m)
 {
+	struct cow_origin *o = m->store->origin;
+	unsigned int failed = cow_flushes_failed(o);
 	int r = cow_carry_stretch(m);
 
 	if (!r)
-		r = cow_origin_flush(m->store->origin);
+		r = cow_origin_flush(o);
+	/* What home has lost of it may have been told to others. */
+	if (!r && cow_flushes_failed(o) != failed)
+		r = -EIO;
 	if (r)
 		stretch_open(m, m->done);
 	else

@@ -108,7 +108,7 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 	if (why) {
 		DMERR("store %pg cannot redirect: %s", store->bdev, why);
 		r = -EINVAL;
-	} else if (percent && will_log(store, given)) {
+	} else if (percent && store->writable && will_log(store, given)) {
 		/* Small zones would be full, and be left, all the time. */
 		r = cow_super_extend(store, cow_zones_first_blocks(store));
 	}

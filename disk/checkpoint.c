@@ -144,7 +144,8 @@ static int write_tables(struct cow_meta *meta, const struct cow_zone *zone)
 				   cowsnap_block_sector(&meta->geometry, &range.seg, range.block),
 				   buffer, (size_t)nr * bytes);
 		meta->stats.block_writes++;
-		if (!r)
+		/* What shares a block with a superblock may be lost with that. */
+		if (!r && !alone)
 			meta->log.dated = meta->sequence;
 		range.block += nr;
 	}

@@ -16,6 +16,7 @@
 /* Flushes of users reach the origin's device, and its store if it is sealed. */
 void cow_flush_lost(struct cow_origin *o, struct block_device *bdev)
 {
+	atomic_inc(&o->failed_flushes);
 	if (bdev == o->bdev || (READ_ONCE(o->sealed_end) && bdev == o->sealed_bdev))
 		atomic_set(&o->flush_lost, LOST_FOR_USERS | LOST_FOR_US);
 }
@@ -52,8 +53,15 @@ int cow_flush(struct cow_origin *o, struct block_device *bdev)
 	return r;
 }
 
-bool cow_flush_tells_user(struct cow_origin *o)
+unsigned int cow_flushes_failed(const struct cow_origin *o)
 {
+	return atomic_read(&o->failed_flushes);
+}
+
+bool cow_flush_tells_user(struct cow_origin *o, blk_status_t status)
+{
+	if (status)
+		atomic_inc(&o->failed_flushes);
 	return atomic_read(&o->flush_lost) &&
 	       (atomic_xchg(&o->flush_lost, 0) & LOST_FOR_USERS);
 }

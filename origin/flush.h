@@ -24,8 +24,14 @@ int cow_flush(struct cow_origin *origin, struct block_device *bdev);
 /* A flush of @bdev has failed that is not a user's. Any context. */
 void cow_flush_lost(struct cow_origin *origin, struct block_device *bdev);
 
-/* A flush of a user ends: is it the one to tell of that? Any context. */
-bool cow_flush_tells_user(struct cow_origin *origin);
+/* A flush of a user has ended with @status: is it the one to tell of that? Any context. */
+bool cow_flush_tells_user(struct cow_origin *origin, blk_status_t status);
+
+/*
+ * How many flushes have failed, anybody's. If there are more when a flush has succeeded than there
+ * were before what it is for was written, another one was told of its loss. Any context.
+ */
+unsigned int cow_flushes_failed(const struct cow_origin *origin);
 
 /* The same of the module's. Users are still to be told. Any context. */
 bool cow_flush_tells(struct cow_origin *origin);

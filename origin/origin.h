@@ -53,6 +53,7 @@ struct cow_origin {
 	bool rotational;		/* the device is */
 	unsigned long used;		/* jiffies, if it redirects: the last I/O; READ_ONCE */
 	atomic_t flush_lost;		/* origin/flush.c */
+	atomic_t failed_flushes;	/* of it and its store, whoever was told */
 	/* Up to here the origin is in a store: origin/seal.h; admin_lock, READ_ONCE. */
 	sector_t sealed_end;
 	sector_t sealed_at;		/* where in the store its first sector is */
