@@ -79,7 +79,7 @@ static int compare_runs(const void *a, const void *b)
 
 	if (x->redirected != y->redirected)
 		return x->redirected ? -1 : 1;
-	return x->first < y->first ? -1 : x->first > y->first;
+	return cow_places_compare(a, b);
 }
 
 /* Records of the log have them, until its zone is left. */

@@ -158,13 +158,11 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 		store->below_water = true;
 		cow_store_watch_low_water(store);
 	}
-	spin_unlock(&store->origin->state_lock);
 	if (is_given(given, COW_OPTION_SETTLE) || is_given(given, COW_OPTION_REDIRECT)) {
-		spin_lock(&store->origin->state_lock);
 		store->settle.in_vain = false;
 		cow_store_settle(store);
-		spin_unlock(&store->origin->state_lock);
 	}
+	spin_unlock(&store->origin->state_lock);
 	/* Zones are left, or named. */
 	if (store->meta &&
 	    (is_given(given, COW_OPTION_LOG) || is_given(given, COW_OPTION_REDIRECT)))

@@ -247,6 +247,13 @@ static void lose_track(struct cow_store *store)
 	DMERR("store %pg: remove its tables and load them again", store->bdev);
 }
 
+int cow_places_compare(const void *a, const void *b)
+{
+	const struct cow_places *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
 int cow_slots_free(struct cow_store *store, const struct cow_places *places, size_t nr)
 {
 	int r = -ENOTRECOVERABLE;

@@ -14,6 +14,9 @@ struct cow_places {
 	bool redirected;		/* they had a CURRENT version */
 };
 
+/* For sort(): by the first place. */
+int cow_places_compare(const void *a, const void *b);
+
 /*
  * The slots of the first of these places, ascending, are free from now on, durably, and then in
  * memory. Returns of how many, 1 at least: those that share a few table blocks. Else disk and

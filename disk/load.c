@@ -936,13 +936,6 @@ static int forget_the_dead(struct cow_loader *l)
 	return r;
 }
 
-static int compare_dead(const void *a, const void *b)
-{
-	const struct cow_places *x = a, *y = b;
-
-	return x->first < y->first ? -1 : x->first > y->first;
-}
-
 /*
  * Slots of CURRENT versions that are dead would count again when the later ones are brought home.
  * They stay on the disk if they cannot be freed: then none is brought home until the store is
@@ -950,7 +943,7 @@ static int compare_dead(const void *a, const void *b)
  */
 static void free_dead_current(struct cow_loader *l)
 {
-	sort(l->dead, l->nr_dead, sizeof(l->dead[0]), compare_dead, NULL);
+	sort(l->dead, l->nr_dead, sizeof(l->dead[0]), cow_places_compare, NULL);
 	cow_slots_free_dead(l->store, l->dead, l->nr_dead);
 	l->nr_dead = 0;
 }

@@ -294,6 +294,16 @@ partly_table()
 	echo "$end $(($(sectors "$dev") - end)) linear $dev $end"
 }
 
+# write_all_sizes DEV: several tasks write chunks of 4 KiB, runs and parts of them to its first
+# 1.5 MiB, and verify them.
+write_all_sizes()
+{
+	fio --filename="$1" --allow_file_create=0 --ioengine=libaio --direct=1 --iodepth=8 \
+		--rw=randwrite --loops=4 --verify=crc32c --group_reporting --size=512k \
+		--name=chunks --bs=4k --offset=0 --name=runs --bs=16k --offset=512k \
+		--name=parts --bs=1k --offset=1m --fsync=16 >"$TEST_TMP/fio.log" 2>&1
+}
+
 # swap_table NAME TABLE: another table, without a flush, while all above stays in use.
 swap_table()
 {

@@ -449,10 +449,7 @@ together()
 
 	begin 8 on
 	dm message o 0 set redirect 80
-	fio --filename=/dev/mapper/o --allow_file_create=0 --ioengine=libaio --direct=1 --iodepth=8 \
-		--rw=randwrite --loops=4 --verify=crc32c --group_reporting --size=512k \
-		--name=chunks --bs=4k --offset=0 --name=runs --bs=16k --offset=512k \
-		--name=parts --bs=1k --offset=1m --fsync=16 >"$TEST_TMP/fio.log" 2>&1 &
+	write_all_sizes /dev/mapper/o &
 	fio=$!
 	for ((id = 10; id < 30; id++)); do
 		dm message o 0 create "$id" || break

@@ -104,5 +104,23 @@ target()
 	dmsetup table "$1" 2>/dev/null | cut -d' ' -f3 | uniq
 }
 
+# All LVs of vg, the hidden ones as well.
+names()
+{
+	lvs --noheadings -a -o name vg 2>/dev/null | tr -d ' ' | sort | tr '\n' ' '
+}
+
+# refused SENTENCE DESC COMMAND...: fails, says so, and leaves LVs as they were.
+refused()
+{
+	local sentence=$1 desc=$2 before
+
+	shift 2
+	before=$(names)
+	not_ok "$desc: refused" "$@"
+	like "$(<"$TEST_TMP/out")" "$sentence" "$desc: the reason is given"
+	is "$(names)" "$before" "$desc: nothing has changed"
+}
+
 use_patched_lvm2
 configure_lvm2 0

@@ -10,23 +10,6 @@
 MIB=1048576
 plan 72
 
-names()
-{
-	lvs --noheadings -a -o name vg 2>/dev/null | tr -d ' ' | sort | tr '\n' ' '
-}
-
-# refused SENTENCE DESC COMMAND...: fails, says so, and leaves LVs as they were.
-refused()
-{
-	local sentence=$1 desc=$2 before
-
-	shift 2
-	before=$(names)
-	not_ok "$desc: refused" "$@"
-	like "$(<"$TEST_TMP/out")" "$sentence" "$desc: the reason is given"
-	is "$(names)" "$before" "$desc: nothing is left"
-}
-
 # whole ORIGIN IMAGE DESC: a plain LV that can be written.
 whole()
 {

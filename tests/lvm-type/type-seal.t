@@ -13,23 +13,6 @@ plan 128
 # Commands of LVM run it.
 PATH=$(dirname "$tool"):$PATH
 
-names()
-{
-	lvs --noheadings -a -o name vg 2>/dev/null | tr -d ' ' | sort | tr '\n' ' '
-}
-
-# refused SENTENCE DESC COMMAND...: fails, says so, and leaves LVs as they were.
-refused()
-{
-	local sentence=$1 desc=$2 before
-
-	shift 2
-	before=$(names)
-	not_ok "$desc: refused" "$@"
-	like "$(<"$TEST_TMP/out")" "$sentence" "$desc: the reason is given"
-	is "$(names)" "$before" "$desc: nothing has changed"
-}
-
 # is_sealed WHERE: what the metadata says of vg/lv.
 is_sealed()
 {
