@@ -16,15 +16,17 @@
 #include "disk/private.h"
 #include "disk/slots.h"
 
-/*
- * Write @data as the block @b. A dirty block may be written before its commit; then its
- * header names that commit.
- */
-static int block_write_now(struct cow_meta *meta, struct cow_block *b, void *data)
+/* A dirty block may be written, as @data, before its commit: then its header names that commit. */
+static void block_seal_now(struct cow_meta *meta, struct cow_block *b, void *data)
 {
+	lockdep_assert_held(&meta->blocks_lock);
 	if (b->ticket)
 		cow_meta_seal(meta, b->number, b->sector, data, meta->sequence + 1,
 			      meta->durable);
+}
+
+static int block_write_now(struct cow_meta *meta, struct cow_block *b, void *data)
+{
 	return cow_meta_write(meta, REQ_PREFLUSH | REQ_FUA, b->sector, data,
 			      meta->geometry.block_bytes);
 }
@@ -44,6 +46,7 @@ int cow_meta_write_slot(struct cow_meta *meta, u64 place, enum cowsnap_slot_kind
 		slot = cow_block_slot(b, index);
 		old = *slot;
 		cowsnap_slot_set(slot, chunk, 0, kind, 0);
+		block_seal_now(meta, b, b->data);
 		r = block_write_now(meta, b, b->data);
 		if (r) {
 			*slot = old;
@@ -68,6 +71,7 @@ static int write_in_block(struct cow_meta *meta, u64 place, u32 nr,
 	cow_block_dirty(meta, b);
 	for (i = 0; i < nr; i++)
 		cowsnap_slot_set(cow_block_slot(b, first + i), index + i, series, kind, 0);
+	block_seal_now(meta, b, b->data);
 	r = block_write_now(meta, b, b->data);
 	return r ? -EIO : nr;
 }
@@ -182,14 +186,22 @@ static void super_put(struct cow_meta *meta, struct cow_block *b,
 	copy->crc = cpu_to_le32(cowsnap_super_crc(copy, b->sector));
 }
 
+/*
+ * The lock is not held while the disk writes: slots that are durable by the log come into the block
+ * meanwhile, and who puts them there has writers waiting.
+ */
 static int super_write_copy(struct cow_meta *meta, u64 number,
 			    const struct cowsnap_super *super)
 {
-	struct cow_block *b = cow_block_find(meta, number);
+	struct cow_block *b;
 	int r;
 
+	mutex_lock(&meta->blocks_lock);
+	b = cow_block_find(meta, number);
 	memcpy(meta->scratch, b->data, meta->geometry.block_bytes);
 	super_put(meta, b, super, meta->scratch);
+	block_seal_now(meta, b, meta->scratch);
+	mutex_unlock(&meta->blocks_lock);
 	r = block_write_now(meta, b, meta->scratch);
 	if (r)
 		DMERR_LIMIT("store %pg: the superblock at sector %llu cannot be written (%d)",
@@ -203,9 +215,9 @@ int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *supe
 	int r[2];
 
 	/* One after the other: if one is torn, the other is whole. */
-	mutex_lock(&meta->blocks_lock);
 	for (number = 0; number < 2; number++)
 		r[number] = super_write_copy(meta, number, super);
+	mutex_lock(&meta->blocks_lock);
 	/* What is not on the disk is not written by a later commit either. */
 	for (number = 0; number < 2 && (!r[0] || !r[1]); number++) {
 		struct cow_block *b = cow_block_find(meta, number);
