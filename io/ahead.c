@@ -11,10 +11,10 @@
  *                       +-- a write that gets here has the next window copied
  *
  * The window is as long as what the stream has written so far, up to the store's
- * copy_ahead. So a stream wastes at most as much as it has written. The sectors that
- * streams leave behind unused are counted: if they are more than a 32nd of all that was
- * copied, nothing more is copied ahead. Nor is anything when a store has less than an
- * eighth of its room left.
+ * copy_ahead, or a quarter of that for large writes. So a stream wastes at most as much as it has
+ * written. The sectors that streams leave behind unused are counted: if they are more than a 32nd
+ * of all that was copied, nothing more is copied ahead. Nor is anything when a store has less than
+ * an eighth of its room left.
  *
  * origin->state_lock guards all of this; cow_ahead_due() reads it without the lock.
  */
@@ -36,6 +36,9 @@ static unsigned int copy_ahead = 8192;
 module_param(copy_ahead, uint, 0644);
 MODULE_PARM_DESC(copy_ahead,
 		 "KiB that new stores are copied to ahead of sequential writers, at most (0 to 65536; default 8192)");
+
+/* A window of fewer writes than that has few. */
+#define MANY_WRITES		100U
 
 /* A sequential writer. Sectors. */
 struct cow_stream {
@@ -64,12 +67,23 @@ static bool in_stream(const struct cow_stream *s, sector_t start)
 	return next && start + min_t(u64, next - READ_ONCE(s->begin), SLACK_SECTORS) >= next;
 }
 
-/* How far may be copied in front of @s, before the stores set their limits? */
-static sector_t stream_window(const struct cow_ahead *a, const struct cow_stream *s)
+/*
+ * What the stores allow, for a stream of writes of @nr sectors. One write of each window waits for
+ * its copy. Where a window has few, that is more than one in a hundred: then it waits for less.
+ */
+static sector_t window_limit(const struct cow_ahead *a, sector_t nr)
+{
+	sector_t limit = READ_ONCE(a->limit);
+
+	return nr * MANY_WRITES > limit ? limit / 4 : limit;
+}
+
+/* How far may be copied in front of @s, whose writes have @nr sectors? */
+static sector_t stream_window(const struct cow_ahead *a, const struct cow_stream *s, sector_t nr)
 {
 	if (READ_ONCE(a->wasted) > WASTE_SECTORS + READ_ONCE(a->copied) / 32)
 		return 0;
-	return min(READ_ONCE(s->next) - READ_ONCE(s->begin), READ_ONCE(a->limit));
+	return min(READ_ONCE(s->next) - READ_ONCE(s->begin), window_limit(a, nr));
 }
 
 static struct cow_stream *find_stream(struct cow_ahead *a, sector_t start)
@@ -124,7 +138,7 @@ sector_t cow_ahead_note(struct cow_origin *o, sector_t start, sector_t end)
 	s->used = ++a->clock;
 	if (end > s->next)
 		WRITE_ONCE(s->next, end);
-	most = stream_window(a, s);
+	most = stream_window(a, s, end - start);
 	if (!most || !window_is_short(s, end, most))
 		return end;
 	WRITE_ONCE(s->done, end + most);
@@ -142,7 +156,7 @@ bool cow_ahead_due(struct cow_origin *o, sector_t start, sector_t end)
 	s = find_stream(a, start);
 	if (!s || end <= READ_ONCE(s->next))
 		return false;
-	most = stream_window(a, s);
+	most = stream_window(a, s, end - start);
 	if (most && window_is_short(s, end, most))
 		return true;
 	WRITE_ONCE(s->next, end);
