@@ -218,6 +218,39 @@ REDIRECTED = Table(
            for name, title, limit in (("alive", "with the snapshot", 280),
                                       ("deleted", "snapshot deleted", 550))])
 
+# ---- settling in use ------------------------------------------------------------------
+
+USER = "--rw=randrw --rwmixread=70 --bs=4k --size=128m --iodepth=1 --time_based"
+USERS = (("busy", "a user who never stops", f"{USER} --runtime=10"),
+         ("seconds", "a request a second", f"{USER} --runtime=60 --thinktime=1000000"))
+
+
+def settling(stack):
+    """What users of the origin feel of it, who come all the time or each second."""
+    lines = [spinning("cache none")(stack.place), f"stack {stack.words}"]
+    for settle in ("off", "now", "idle"):
+        for name, _, words in USERS:
+            if stack.words.startswith("cowsnap_redirect"):
+                lines += ["fresh", "dmsetup message origin 0 set settle off",
+                          f"measure fill --rw=randwrite --bs=4k --size=1g --io_size={SETTLED * 4}k "
+                          "--iodepth=32", f"dmsetup message origin 0 set settle {settle}"]
+            elif settle != "off":
+                continue
+            lines.append(f"measure {name}-{settle} {words}")
+    return "\n".join(lines + ["unstack"]) + "\n"
+
+
+SETTLING = Table(
+    "settling", "What users feel of settling",
+    "One disk without write cache, chunks of 4 KiB, 40 MiB written at random over 1 GiB and not at "
+    "home. Users read (70 %) and write 4 KiB at random, one request at a time, while all of it "
+    "stays in the store, is brought home at once, or while the origin is idle.",
+    [Row(f"{name}-{settle}/{what}", f"{title}, settle {settle}: {what}", f"{what} io/s")
+     for settle in ("off", "now", "idle") for name, title, _ in USERS
+     for what in ("reads", "writes")],
+    [Column(stack.label, settling(stack), stack.words.startswith("cowsnap"))
+     for stack in [Stack("raw", "raw")] + redirected("whole")])
+
 # ---- files: other ways of having snapshots ----------------------------------------------
 
 FILE = "--filename=/mnt/big/test_file.0 --size=256m"
@@ -355,5 +388,5 @@ HEAD = Table(
                    Stack("cowsnap P, tail", "cowsnap P 8"),
                    Stack("cowsnap P, head", "cowsnap P 8")]])
 
-ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, REDIRECTED, FILES, SCALE,
-       PROCESSORS, HEAD]
+ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, REDIRECTED, SETTLING,
+       FILES, SCALE, PROCESSORS, HEAD]
