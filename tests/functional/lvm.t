@@ -190,6 +190,7 @@ snap_up x "$home" "$keep" P 8
 dmremove x
 "$tool" seal "$home" "$keep" >/dev/null
 origin_up o "$home" store "$keep"
+dm message o 0 set settle off
 dm message o 0 set redirect 50
 put /dev/mapper/o "$TEST_TMP/now" $MIB 65536
 dmremove o

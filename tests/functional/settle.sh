@@ -153,6 +153,12 @@ block_fails()
 	partly_table "$store" "$block" 1 "$@"
 }
 
+# slots: how many slots of the closed store say that it has data of the origin.
+slots()
+{
+	"$tool" dump "$cow" | grep -c 'kind current'
+}
+
 base=$(mkloop 2M)
 store=$(mkloop 16M)
 dmcreate cow "$(linear_table "$store")"

@@ -3,7 +3,7 @@
 #
 # What writes have redirected to the store comes home while the origin is in use: when it is idle,
 # at once, or when told to. Origin and snapshots show what they should meanwhile and after it, also
-# after a crash, and after errors of either device.
+# after a crash.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/settle.sh"
@@ -78,12 +78,6 @@ works()
 	is "$(key_of s copied)" "$copied" "$words: nothing is copied"
 	all_right "$words, settled without snapshots"
 	all_down
-}
-
-# slots: how many slots of the closed store say that it has data of the origin.
-slots()
-{
-	"$tool" dump "$cow" | grep -c 'kind current'
 }
 
 # A version that is dead when the store is opened, and of which nobody is to hear again.
@@ -236,226 +230,6 @@ delayed_are()
 	(($(dmsetup status "$1" | awk '$3 == "delay" { print $4 }') == $2))
 }
 
-errors()
-{
-	local place
-
-	begin 8 off
-	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 $((5 * U)) 4096
-	remove_and_reload s o
-	place=$("$tool" dump "$cow" | sed -n "s/.*kind current .* chunk $((3 * U / 4096)) .* place \([0-9]*\).*/\1/p")
-	up
-	swap_table cow "$(partly_table "$store" $((place * 8)) 8 error)"
-	dm message o 0 settle
-	ok "what cannot be read stays, the rest comes home" wait_for 25 unsettled_is 1
-	sleep 1
-	is "$(unsettled)" 1 "and is not given up"
-	swap_table cow "$(linear_table "$store")"
-	all_right "a version that could not be read"
-
-	# Home does not take it.
-	swap_table home "$(partly_table "$base" $((3 * U / 512)) 8 flakey "$base" $((3 * U / 512)) 0 1000 1 error_writes)"
-	dm message o 0 settle
-	sleep 2
-	is "$(unsettled)" 1 "what home does not take stays"
-	ok "it can be read" same /dev/mapper/o "$TEST_TMP/now"
-	swap_table home "$(linear_table "$base")"
-	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 1024
-	all_right "a chunk that home did not take"
-
-	# Old content of home cannot be written to the store: no snapshot is lost for that.
-	put /dev/mapper/o "$TEST_TMP/now" $((6 * U)) 4096
-	swap_table cow "$(no_writes_table "$store")"
-	dm message o 0 settle
-	sleep 2
-	swap_table cow "$(linear_table "$store")"
-	all_right "a copy that could not be written"
-	remove_and_reload s o
-	up
-	all_right "a copy that could not be written, opened again"
-
-	# Nor can the tables: nothing is published, and nothing is written any more.
-	dmremove s
-	dm message o 0 delete 0
-	put /dev/mapper/o "$TEST_TMP/now" $((6 * U)) 1024
-	swap_table cow "$(no_writes_table "$store")"
-	dm message o 0 settle
-	ok "when a table cannot be written writes end with an error" \
-		wait_for 25 not_writable $((6 * U))
-	swap_table cow "$(linear_table "$store")"
-	ok "the origin can be read" same /dev/mapper/o "$TEST_TMP/now"
-	remove_and_reload o
-	origin_up o "$home" store "$cow"
-	ok "opened again it is right" same /dev/mapper/o "$TEST_TMP/now"
-	put /dev/mapper/o "$TEST_TMP/now" $((6 * U)) 8192
-	ok "and can be written" same /dev/mapper/o "$TEST_TMP/now"
-	all_down
-}
-
-is_gone()
-{
-	! dmsetup info "$1"
-}
-
-# The store is open, and not in force: nothing is known of snapshots, or of what is in doubt.
-not_in_force()
-{
-	local before
-
-	begin 8 on
-	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 8192
-	swap_table home "$(no_writes_table "$base")"
-	dm message o 0 set settle now
-	sleep 1
-	remove_and_reload s o
-	swap_table home "$(linear_table "$base")"
-
-	dmcreate o "" --notable
-	dmload o "$(origin_table "$home" store "$cow")"
-	dmcreate s2 "" --notable
-	dmload s2 "$(snap_table "$home" "$cow" P 8 id 5 create)"
-	before=$(cat "$base" "$store" | md5sum)
-	dm clear s2
-	sleep 3
-	is "$(cat "$base" "$store" | md5sum)" "$before" "a table that is loaded and cleared has nothing come home"
-	dmremove s2
-	# What waits for an engine without pages waits for ever.
-	dmremove o &
-	ok "and nothing keeps the store from being closed" wait_for 25 is_gone o
-	wait $!
-	dmcreate o "" --notable
-	dmload o "$(origin_table "$home" store "$cow")"
-	swap_table home "$(partly_table "$base" 0 256 error)"
-	not_ok "a store whose seal cannot be read is not resumed" dm resume o
-	kernel_refuses 'is not in use yet: resume' "nor is it settled" dm message o 0 settle
-	before=$(md5sum <"$base")
-	dm message o 0 set settle now
-	sleep 3
-	is "$(md5sum <"$base")" "$before" "nothing comes home for an option"
-	swap_table home "$(linear_table "$base")"
-	ok "it is resumed" dm resume o
-	snap_up s "$home" "$cow" P 8
-	ok "then all comes home" wait_for 25 unsettled_is 0
-	all_right "in force"
-	all_down
-}
-
-# A table block that has no slots any more cannot be flushed: the slots are written again.
-put_right()
-{
-	begin 8 off
-	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 $((5 * U)) 4096
-	dmremove s
-	dm message o 0 delete 0
-	by_tables
-	sleep 1
-	dmcreate mid "$(linear_table "$store")"
-	swap_table cow "$(delay_table /dev/mapper/mid 0 10000)"
-	dm message o 0 settle
-	ok "a table block is on its way" wait_for 25 writes_are_delayed cow 1
-	# It gets there after 10 s, its flush 10 s later, and what puts it right after that.
-	sleep 14
-	swap_table mid "$(no_writes_table "$store")"
-	sleep 9
-	swap_table mid "$(linear_table "$store")"
-	swap_table cow "$(linear_table "$store")"
-	dmremove mid
-	ok "when it cannot be flushed writes go on, in place" \
-		put /dev/mapper/o "$TEST_TMP/now" $((3 * U + 512)) 512
-	crash
-	origin_up o "$home" store "$cow"
-	ok "they are there after a crash" same /dev/mapper/o "$TEST_TMP/now"
-	dm message o 0 settle
-	snap_up s "$home" "$cow" P 8 id 7 create
-	ok "and come home later" wait_for 25 unsettled_is 0
-	ok "what comes home is right" same /dev/mapper/o "$TEST_TMP/now"
-	all_down
-}
-
-# Nothing is written where it cannot be read, so that nothing is in doubt.
-unreadable_table()
-{
-	local block
-
-	away_from_start || return
-	remove_and_reload s o
-	up
-	dmremove s
-	dm message o 0 delete 0
-	sleep 1
-	swap_table cow "$(block_fails error)"
-	dm message o 0 settle
-	sleep 3
-	swap_table cow "$(linear_table "$store")"
-	ok "a table block that cannot be read lets writes go on" \
-		put /dev/mapper/o "$TEST_TMP/now" $((100 * 4096 + 512)) 512 $((7 * U)) 4096
-	snap_up s "$home" "$cow" P 8 id 7 create
-	ok "what it tells of comes home later" wait_for 25 unsettled_is 0
-	ok "as it was written" same /dev/mapper/o "$TEST_TMP/now"
-	all_down
-}
-
-# The slot of a dead version, in a block that has others: nobody knows what the disk has of them.
-dead_stays()
-{
-	local block
-
-	away_from_start || return
-	snap_two
-	put /dev/mapper/o "$TEST_TMP/now" $((100 * 4096)) 4096
-	dmremove s2
-	swap_table cow "$(block_fails flakey "$store" "$block" 0 1000 1 error_writes)"
-	dm message o 0 delete 2
-	ok "when a dead slot cannot be freed writes end with an error" \
-		wait_for 25 not_writable $((100 * 4096))
-	swap_table cow "$(linear_table "$store")"
-	ok "the origin can be read" same /dev/mapper/o "$TEST_TMP/now"
-	remove_and_reload s o
-	up
-	all_right "opened again"
-	dm message o 0 settle
-	ok "then it comes home" wait_for 25 unsettled_is 0
-	all_right "after a dead slot"
-	all_down
-}
-
-# The store takes writes, but its flushes fail.
-flushes_fail()
-{
-	swap_table cow "$(partly_table "$store" $(($(sectors "$store") - 16)) 8 \
-		flakey "$store" 0 0 1000 1 error_writes)"
-}
-
-flushes_work()
-{
-	swap_table cow "$(linear_table "$store")"
-}
-
-# A device tells of what it has lost once. Where the module has flushed it, users hear of that from
-# their next flush.
-lost_flush()
-{
-	begin 8 off
-	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 $((5 * U)) 4096
-	dmremove s
-	dm message o 0 delete 0
-	by_tables
-	sync -d /dev/mapper/o
-	flushes_fail
-	dm message o 0 settle
-	ok "data is brought home while flushes of the store fail" wait_for 25 is_home
-	sleep 1
-	flushes_work
-	not_ok "users are told" sync -d /dev/mapper/o
-	ok "and can write, when that is over" \
-		put /dev/mapper/o "$TEST_TMP/now" $((3 * U + 512)) 512
-	dm message o 0 settle
-	snap_up s "$home" "$cow" P 8 id 7 create
-	ok "and all comes home" wait_for 25 unsettled_is 0
-	ok "as it was written" same /dev/mapper/o "$TEST_TMP/now"
-	all_down
-}
-
 # Many table blocks, each of which takes its time: a write that needs a commit goes on in between.
 commits_go_on()
 {
@@ -480,38 +254,6 @@ commits_go_on()
 	all_right "written while slots are freed"
 	all_down
 	dmremove large
-}
-
-# Of two dead slots in different blocks the first cannot be read: the other leaves the disk.
-others_leave()
-{
-	local block before
-
-	away_from_start || return
-	dm message o 0 set redirect 60
-	put /dev/mapper/o "$TEST_TMP/now" $((12 * U)) $((40 * 4096))
-	snap_two
-	put /dev/mapper/o "$TEST_TMP/now" $((100 * 4096)) 4096 $((12 * U + 39 * 4096)) 4096
-	remove_and_reload s2 s o
-	before=$(slots)
-	up
-	swap_table cow "$(block_fails error)"
-	dm message o 0 delete 2
-	ok "room of two dead chunks is given back" wait_for 25 freed_are 2
-	swap_table cow "$(linear_table "$store")"
-	all_down
-	is "$(slots)" $((before - 1)) "one slot could not be read, the other is free"
-	up
-	all_right "a dead slot left"
-	dm message o 0 settle
-	ok "when it is opened again all comes home" wait_for 25 unsettled_is 0
-	all_right "all home"
-	all_down
-}
-
-freed_are()
-{
-	[[ $(key_of s freed) == "$1" ]]
 }
 
 # What is redirected after a message was not asked for.
@@ -575,13 +317,6 @@ dead_at_opening
 idle
 readers
 in_place
-errors
-not_in_force
-put_right
-unreadable_table
-dead_stays
-lost_flush
-others_leave
 commits_go_on "$(mkloop 8M)"
 message_ends
 together
