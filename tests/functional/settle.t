@@ -182,10 +182,10 @@ readers()
 	cp "$TEST_TMP/now" "$TEST_TMP/then"
 	dmremove s
 	dm message o 0 delete 0
-	swap_table cow "$(delay_table "$store" 4000 0)"
+	swap_table cow "$(delay_table "$store" 10000 0)"
 	dm message o 0 settle
 	ok "the version is on its way home" wait_for 25 reads_are_delayed cow 1
-	sleep 2
+	sleep 6
 	get /dev/mapper/o $((3 * U)) 4096 >"$TEST_TMP/read" &
 	reader=$!
 	ok "it is read as well" wait_for 25 reads_are_delayed cow 2
