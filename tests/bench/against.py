@@ -24,9 +24,9 @@ Written by `make bench` from commit `{commit}`, kernel {kernel}.
 Each row is one case of [benchmarks.md](benchmarks.md) on one stack: cowsnap's figure, a stroke, and
 dm-snapshot's in the same place. First the rate (or what the row's unit says), then how long
 requests took, in milliseconds: half, 99 % and 99.9 % of them were not slower than this.
-**Bold** marks a figure that is behind: by more than 2 % in the rate, or 5 % in a time. A time that the
-bare device takes as well is not behind: fio counts from when a request has been submitted, which
-takes dm-snapshot longer if it divides the request.
+**Bold** marks a figure that is behind: by more than 2 % in the rate, or 5 % in a time. A time that
+the bare device takes as well is not behind: fio counts from when a request has been submitted,
+which takes dm-snapshot longer if it divides the request.
 
 """
 

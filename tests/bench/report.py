@@ -122,6 +122,8 @@ def missed(cases, found):
 
 def repetition(cases, found):
     """Both runs: how much of each case was compared, and one case in full."""
+    if not any(found["repeated"][case.name]["jobs"] for case in cases):
+        return ""
     lines = ["## Two runs", "",
              "Each job is booted twice, and all figures of both runs are compared: rates, "
              "percentiles,\ncounters of disks and snapshots.", "",
