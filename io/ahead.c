@@ -37,8 +37,9 @@ module_param(copy_ahead, uint, 0644);
 MODULE_PARM_DESC(copy_ahead,
 		 "KiB that new stores are copied to ahead of sequential writers, at most (0 to 65536; default 8192)");
 
-/* A window of fewer writes than that has few. */
+/* A window of fewer writes than that has few, and need not be longer than so many sectors. */
 #define MANY_WRITES		100U
+#define SHORT_SECTORS		4096U
 
 /* A sequential writer. Sectors. */
 struct cow_stream {
@@ -75,7 +76,9 @@ static sector_t window_limit(const struct cow_ahead *a, sector_t nr)
 {
 	sector_t limit = READ_ONCE(a->limit);
 
-	return nr * MANY_WRITES > limit ? limit / 4 : limit;
+	if (nr * MANY_WRITES <= limit || limit <= SHORT_SECTORS)
+		return limit;
+	return max_t(sector_t, limit / 4, SHORT_SECTORS);
 }
 
 /* How far may be copied in front of @s, whose writes have @nr sectors? */
