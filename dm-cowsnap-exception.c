@@ -1674,6 +1674,45 @@ bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chu
 	return newest;
 }
 
+/* Does a live epoch above @epoch see a CURRENT version that is not older than that? */
+static bool group_shows_later(const struct cow_leaf *leaf, const struct cow_group *group,
+			      const struct cow_live *live, u32 epoch)
+{
+	const struct cow_entry *e;
+	u32 at;
+
+	for (at = live ? live->nr : 0; at && live->epoch[at - 1] > epoch; at--) {
+		e = group_version(leaf, group, live->epoch[at - 1]);
+		if (e && entry_kind(e) == COW_CURRENT && entry_epoch(e) >= epoch)
+			return true;
+	}
+	return false;
+}
+
+bool cow_map_rolls_back(struct cow_map *map, const struct cow_live *live, u32 epoch, u64 chunk,
+			u64 nr, struct cow_extent *ext)
+{
+	const struct cow_entry *newest = NULL, *seen;
+	const struct cow_leaf *leaf;
+	struct cow_group group;
+	bool does = false;
+
+	rcu_read_lock();
+	leaf = mtree_load(&map->leaves, chunk);
+	if (leaf && leaf_find_group(leaf, chunk, &group))
+		newest = group_current(leaf, &group, group.end);
+	if (newest && entry_epoch(newest) >= epoch) {
+		seen = group_version(leaf, &group, epoch);
+		does = (!seen || entry_kind(seen) == COW_CURRENT) &&
+		       !group_shows_later(leaf, &group, live, epoch);
+		entry_unpack(newest, leaf->first, ext);
+		ext->nr = min(ext->nr, chunk - ext->chunk + nr);
+		extent_advance(ext, chunk - ext->chunk);
+	}
+	rcu_read_unlock();
+	return does;
+}
+
 u64 cow_map_owned(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 *owned)
 {
 	struct cow_leaf *leaf;
@@ -1732,6 +1771,46 @@ bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *
 		while (!found && chunk <= leaf->last) {
 			leaf_view(leaf, chunk, epoch, ext);
 			found = ext->kind != COW_HOME;
+			chunk = ext->chunk + ext->nr;
+		}
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+/* Home is at no place of the store, and a CURRENT version at one that no other version has. */
+static bool same_thing(const struct cow_extent *a, const struct cow_extent *b)
+{
+	return a->kind == b->kind && a->place == b->place;
+}
+
+bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct cow_extent *ext)
+{
+	struct cow_extent now;
+
+	cow_map_lookup(map, chunk, nr, epoch, ext);
+	if (ext->kind != COW_HOME && ext->kind != COW_CURRENT)
+		return false;
+	cow_map_lookup(map, chunk, ext->nr, COW_EPOCH_NOW, &now);
+	ext->nr = now.nr;
+	return same_thing(ext, &now);
+}
+
+bool cow_map_next_differing(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext)
+{
+	struct cow_leaf *leaf;
+	struct cow_extent now;
+	bool found = false;
+
+	rcu_read_lock();
+	while (!found && (leaf = leaf_from(map, chunk))) {
+		chunk = max(chunk, leaf->first);
+		while (!found && chunk <= leaf->last) {
+			leaf_view(leaf, chunk, epoch, ext);
+			leaf_view(leaf, chunk, COW_EPOCH_NOW, &now);
+			/* A run may have become longer in between. */
+			ext->nr = min(ext->nr, now.nr);
+			found = !same_thing(ext, &now);
 			chunk = ext->chunk + ext->nr;
 		}
 	}

@@ -209,6 +209,28 @@ bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chu
 		       struct cow_unsettled *unsettled);
 
 /*
+ * Does the snapshot of @epoch see at @chunk what the origin shows there, home or one CURRENT
+ * version? For the chunks of @ext, which becomes what it sees, as cow_map_lookup(), the answer is
+ * the same. Context: as there.
+ */
+bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct cow_extent *ext);
+
+/*
+ * The next chunk from @chunk on of which the snapshot of @epoch sees something else than the origin
+ * shows; @ext is what it sees, which may be home. False: no more. Context: as cow_map_next().
+ */
+bool cow_map_next_differing(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext);
+
+/*
+ * May the origin be rolled back to @epoch at @chunk by forgetting what it has got since then? Not
+ * if an epoch of @live (NULL: none) sees any of that, or if the snapshot has something of its own.
+ * True: @ext is the newest CURRENT version, which goes first, there and, in the same run, after it
+ * (at most @nr chunks). Context: as cow_map_unsettled().
+ */
+bool cow_map_rolls_back(struct cow_map *map, const struct cow_live *live, u32 epoch, u64 chunk,
+			u64 nr, struct cow_extent *ext);
+
+/*
  * Add @nr runs, by ascending chunk, while nobody reads the map. Where two have the same version
  * of a chunk (see above), or one and the map, the one at the higher place counts; if that is a
  * CURRENT at two places, map->twice is the chunk.
