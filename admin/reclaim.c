@@ -154,9 +154,7 @@ static void reclaim_ended(struct cow_store *store, u64 run)
 
 	spin_lock(&o->state_lock);
 	store->reclaims_done = run;
-	cow_store_watch_low_water(store);
-	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))
-		cow_store_unblock(store);
+	cow_store_has_room_again(store);
 	/* Without the epochs that are gone less may be in the way. */
 	cow_store_settle(store);
 	spin_unlock(&o->state_lock);

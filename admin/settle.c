@@ -150,16 +150,6 @@ static bool stops(struct cow_store *store)
 
 /* ------------------------------------------------------------------- what */
 
-static unsigned int zones_with_dead(const struct cow_store *store)
-{
-	unsigned int i, zones = 0;
-
-	for (i = 0; i < COWSNAP_ZONES; i++)
-		if (store->zone[i].state != COW_ZONE_NONE && store->zone[i].has_dead)
-			zones |= BIT(i);
-	return zones;
-}
-
 static bool is_full(const struct batch *b)
 {
 	return b->nr >= BATCH_RUNS || b->sectors >= BATCH_SECTORS;
@@ -337,7 +327,7 @@ static void take_unseen(struct batch *b)
 
 	lockdep_assert_held(&store->dead_lock);
 	spin_lock(&store->origin->state_lock);
-	b->zones = zones_with_dead(store);
+	b->zones = cow_zones_with_dead(store);
 	spin_unlock(&store->origin->state_lock);
 	if (b->zones)
 		b->ended = true;
@@ -684,9 +674,7 @@ static void give_places(struct batch *b)
 		store->settle.asked -= min(store->settle.asked, b->places[i].nr);
 		cow_store_current_gone(store, b->places[i].nr);
 	}
-	cow_store_watch_low_water(store);
-	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))
-		cow_store_unblock(store);
+	cow_store_has_room_again(store);
 	if (!store->nr_current)
 		queue_work(o->wq, &store->event_work);
 	spin_unlock(&o->state_lock);

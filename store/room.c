@@ -125,6 +125,14 @@ int cow_store_no_room(struct cow_store *store, bool must)
 	return store->blocked ? -EBUSY : -ENOSPC;
 }
 
+void cow_store_has_room_again(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	cow_store_watch_low_water(store);
+	if (store->blocked == COW_STORE_FULL && !cow_store_reclaim_is_due(store))
+		cow_store_unblock(store);
+}
+
 void cow_store_resize(struct cow_store *store)
 {
 	u64 nr_chunks = bdev_nr_sectors(store->bdev) >> store->chunk_shift;

@@ -53,6 +53,9 @@ bool cow_store_makes_wait(const struct cow_store *store);
 /* Room was taken or given back: has low_water been crossed? origin->state_lock held. */
 void cow_store_watch_low_water(struct cow_store *store);
 
+/* Room was given back, which bios may wait for. origin->state_lock held. */
+void cow_store_has_room_again(struct cow_store *store);
+
 /* Is a run of reclaim to come? origin->state_lock held. */
 bool cow_store_reclaim_is_due(const struct cow_store *store);
 

@@ -254,6 +254,17 @@ unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr)
 	return zones;
 }
 
+unsigned int cow_zones_with_dead(const struct cow_store *store)
+{
+	unsigned int i, zones = 0;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	for (i = 0; i < COWSNAP_ZONES; i++)
+		if (store->zone[i].state != COW_ZONE_NONE && store->zone[i].has_dead)
+			zones |= BIT(i);
+	return zones;
+}
+
 bool cow_zones_finish(struct cow_store *store, unsigned int zones, bool any,
 		      unsigned long delay)
 {

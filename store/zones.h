@@ -55,6 +55,9 @@ void cow_zone_pass_on(struct cow_store *store);
  */
 unsigned int cow_zones_have(const struct cow_store *store, u64 place, u64 nr);
 
+/* Those with CURRENT versions that are dead: they would count again. state_lock held. */
+unsigned int cow_zones_with_dead(const struct cow_store *store);
+
 /*
  * The zones with these bits are to be left after @delay: those with some use of their room, unless
  * @any. False: one of them goes on. origin->state_lock held.
