@@ -408,6 +408,7 @@ static int snap_or_merge_ctr(struct dm_target *ti, unsigned int argc, char **arg
 	if (!ct)
 		return -ENOMEM;
 	ct->table.shows_origin = merge;
+	args.claimed = ct->claimed;
 	origin = dm_shift_arg(&as);
 	store = dm_shift_arg(&as);
 	r = cow_read_snap_table(ti, &as, ct, &args);

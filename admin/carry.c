@@ -4,7 +4,7 @@
  *
  * A closed stretch goes through four steps, and each has ended before the next one begins:
  *
- *   collect   the runs of chunks that the snapshot has, from the map
+ *   collect   the runs of chunks that are not yet as the snapshot sees them, from the map
  *   read      the runs in the order of their places, into a buffer in which each chunk stands
  *             where it stands in the origin
  *   check     the checksums of what was copied
@@ -17,7 +17,10 @@
  * that the pool they come from is never empty for good.
  *
  * A write is an ordinary one to the origin, except that the merge does not hold it up: other
- * snapshots get their copies first.
+ * snapshots get their copies first. Where the origin has been redirected it goes to the store.
+ *
+ * A run is where the snapshot sees something else than the origin has. What it sees may be home,
+ * if admin/void.c could not do without data.
  */
 #include <linux/crc32c.h>
 #include <linux/highmem.h>
@@ -169,10 +172,9 @@ static void write_begin(struct carry_io *io)
 }
 
 /* Begin to read or write @bytes of the buffer, in as many requests as it takes. */
-static void begin(struct cow_merge *m, blk_opf_t op, sector_t sector, void *data, size_t bytes)
+static void begin(struct cow_merge *m, struct block_device *bdev, blk_opf_t op, sector_t sector,
+		  void *data, size_t bytes)
 {
-	struct block_device *bdev = op == REQ_OP_READ ? m->store->bdev : m->store->origin->bdev;
-
 	while (bytes) {
 		struct carry_io *io = io_alloc(m, bdev, op, sector, bytes);
 		size_t part = cow_bio_add_buffer(&io->bio, data, bytes);
@@ -207,7 +209,8 @@ static u64 collect(struct cow_merge *m, u64 at)
 	struct cow_extent ext;
 
 	m->nr_runs = 0;
-	while (at < end && cow_map_next(&m->store->map, at, m->epoch, &ext) && ext.chunk < end) {
+	while (at < end && cow_map_next_differing(&m->store->map, at, m->epoch, &ext) &&
+	       ext.chunk < end) {
 		if (!m->nr_runs) {
 			m->base = ext.chunk;
 			end = min(end, m->base + cow_stretch_chunks(m->store));
@@ -234,6 +237,17 @@ static int compare_chunks(const void *a, const void *b)
 	return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
 }
 
+/* Where the origin has something else than home nothing is sealed. */
+static void read_home(struct cow_merge *m, const struct cow_extent *run)
+{
+	struct cow_origin *o = m->store->origin;
+	sector_t start = cow_chunk_to_sector(m->store, run->chunk);
+	sector_t end = cow_chunk_to_sector(m->store, run->chunk + run->nr);
+	sector_t has = cow_origin_has(o, start, end);
+
+	begin(m, o->bdev, REQ_OP_READ, start, data_of(m, run->chunk), has << SECTOR_SHIFT);
+}
+
 static int read_runs(struct cow_merge *m)
 {
 	unsigned int i;
@@ -245,9 +259,11 @@ static int read_runs(struct cow_merge *m)
 		void *data = data_of(m, run->chunk);
 		size_t bytes = bytes_of(m, run->nr);
 
-		if (cow_kind_has_data(run->kind))
-			begin(m, REQ_OP_READ, cow_chunk_to_sector(m->store, run->place), data,
-			      bytes);
+		if (run->kind == COW_HOME)
+			read_home(m, run);
+		else if (cow_kind_has_data(run->kind))
+			begin(m, m->store->bdev, REQ_OP_READ,
+			      cow_chunk_to_sector(m->store, run->place), data, bytes);
 		else
 			memset(data, 0, bytes);
 	}
@@ -316,7 +332,8 @@ static int write_runs(struct cow_merge *m)
 		sector_t end = min_t(sector_t, m->nr_sectors,
 				     cow_chunk_to_sector(m->store, chunk + nr));
 
-		begin(m, REQ_OP_WRITE, sector, data_of(m, chunk), (end - sector) << SECTOR_SHIFT);
+		begin(m, m->store->origin->bdev, REQ_OP_WRITE, sector, data_of(m, chunk),
+		      (end - sector) << SECTOR_SHIFT);
 	}
 	return all_over(m);
 }

@@ -6,7 +6,7 @@
  *
  *   chunk 0          done            busy_end                              end
  *   +----------------+---------------+----------------------------------+
- *   | merged: home   | being merged: | not yet: what snapshot k sees    |
+ *   | merged: as ever| being merged: | not yet: what snapshot k sees    |
  *   |                | bios wait     |                                  |
  *   +----------------+---------------+----------------------------------+
  *
@@ -14,9 +14,8 @@
  * and admin/stretch.c works through the chunks in order. Here merges begin, end and
  * are tried again.
  *
- * What a crash leaves: the superblock's merge_chunk is at or behind `done`. The
- * stretch in between holds nothing at home but what was copied there, so copying it
- * once more does no harm.
+ * What a crash leaves: the superblock's merge_chunk is at or behind `done`. In the stretch in
+ * between the origin has nothing but what was copied there, so copying it once more does no harm.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -28,7 +27,7 @@
 #include "admin/carry.h"
 #include "admin/merge.h"
 #include "admin/stretch.h"
-#include "disk/current.h"
+#include "admin/void.h"
 #include "disk/meta.h"
 #include "disk/super.h"
 #include "io/merge.h"
@@ -48,6 +47,7 @@ void cow_merge_hurry(struct cow_origin *o)
 
 static void merge_free(struct cow_merge *m)
 {
+	cow_void_exit(m);
 	cow_carry_exit(m);
 	kfree(m);
 }
@@ -78,7 +78,7 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
 	INIT_LIST_HEAD(&m->parked);
 	INIT_DELAYED_WORK(&m->work, cow_merge_work);
-	if (merge_alloc_wq(store) || cow_carry_init(m)) {
+	if (merge_alloc_wq(store) || cow_carry_init(m) || cow_void_init(m)) {
 		merge_free(m);
 		return NULL;
 	}
@@ -118,11 +118,6 @@ struct cow_merge *cow_merge_prepare(struct cow_snap *snap)
 		DMERR("store %pg is read-only: make it writable, snapshot %u is to be merged",
 		      snap->store->bdev, snap->id);
 		return ERR_PTR(-EROFS);
-	}
-	if (cow_current_is_used(snap->store)) {
-		DMERR("store %pg redirects: settle it first, snapshot %u cannot be merged",
-		      snap->store->bdev, snap->id);
-		return ERR_PTR(-EBUSY);
 	}
 	if (lacks_chunks(snap))
 		return ERR_PTR(-EUCLEAN);
@@ -275,7 +270,7 @@ void cow_merge_stop(struct cow_store *store)
 
 	if (m) {
 		spin_lock(&o->state_lock);
-		m->stopped = true;
+		WRITE_ONCE(m->stopped, true);
 		spin_unlock(&o->state_lock);
 		cancel_delayed_work_sync(&m->work);
 		merge_take_away(m);
@@ -296,13 +291,14 @@ void cow_merge_stop(struct cow_store *store)
 u64 cow_merge_left(const struct cow_snap *snap)
 {
 	struct cow_store *store = snap->store;
+	u64 end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
 	struct cow_extent ext;
 	u64 at, left = 0;
 
 	if (snap->state != COW_SNAP_MERGING && snap->state != COW_SNAP_LIVE)
 		return 0;
 	at = snap->state == COW_SNAP_MERGING ? READ_ONCE(store->merge_chunk) : 0;
-	while (cow_map_next(&store->map, at, snap->epoch, &ext)) {
+	while (cow_map_next_differing(&store->map, at, snap->epoch, &ext) && ext.chunk < end) {
 		left += ext.nr;
 		at = ext.chunk + ext.nr;
 		cond_resched();

@@ -133,9 +133,13 @@ static bool may_settle(const struct cow_store *store)
 	lockdep_assert_held(&store->origin->state_lock);
 	if (list_empty(&store->node) || store->settle.stopped || is_lost(store))
 		return false;
-	/* While the mark "invalid" is on its way to the disk its snapshots see home there. */
-	return is_wanted(store) && store->blocked != COW_STORE_FAILING && store->writable &&
-	       !bdev_read_only(store->origin->bdev);
+	/*
+	 * While the mark "invalid" is on its way to the disk its snapshots see home there. What a
+	 * merge has not reached is not what the map says of the origin, and its snapshot is no live
+	 * one.
+	 */
+	return is_wanted(store) && !store->merging && store->blocked != COW_STORE_FAILING &&
+	       store->writable && !bdev_read_only(store->origin->bdev);
 }
 
 static bool stops(struct cow_store *store)

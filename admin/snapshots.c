@@ -59,7 +59,7 @@ static bool snap_agrees(struct cow_snap *snap, const struct cow_snap_args *args,
 		cow_fail(error, "Snapshot %u was merged into its origin: delete it", snap->id);
 	else if (snap->state == COW_SNAP_TRACKER)
 		cow_fail(error, "Snapshot %u was given up to a tracker: it has no data", snap->id);
-	else if (args->merge && cow_current_is_used(snap->store))
+	else if (args->merge && args->claimed && cow_current_is_used(snap->store))
 		cow_fail(error,
 			 "Store %pg redirects: settle it first, snapshot %u cannot be merged",
 			 snap->store->bdev, snap->id);

@@ -15,6 +15,7 @@ struct cow_snap_args {
 	bool writable;			/* the table is, so the store must be */
 	bool create;			/* make this id */
 	bool merge;			/* to merge it, not to use it */
+	bool claimed;			/* by a table under dm-snapshot's name */
 	bool takes_over;		/* from a device that shows it and is to be suspended */
 	unsigned int chunk_sectors;	/* 0: as the store has it */
 	unsigned int id;

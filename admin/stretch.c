@@ -3,7 +3,8 @@
  * dm-cowsnap: the work of a merge, one stretch of the origin at a time
  *
  *   MERGE_CLOSE   close the stretch: wait for the I/O in it.
- *   MERGE_COPY    carry the snapshot's versions in it home (admin/carry.c). Flush the origin.
+ *   MERGE_COPY    forget what was redirected since then (admin/void.c), carry the snapshot's
+ *                 versions in it home (admin/carry.c). Flush the origin.
  *   MERGE_NOTE    note in the superblock how far the merge has come, then open the stretch.
  *   MERGE_FINISH  after the last stretch: record that the snapshot is merged.
  *
@@ -13,8 +14,8 @@
  * What fails: an error in MERGE_CLOSE or MERGE_COPY opens the stretch again where it was; the
  * snapshot still has everything. After an error in MERGE_NOTE a crash could find
  * either position, so the stretch stays closed while the note is tried again. When the
- * merge gives up, the stretch can be read (home has all of it), and writes to it end
- * with an error. By MERGE_FINISH everything is at home, and stays so. After a failure
+ * merge gives up, the stretch can be read (the origin has all of it), and writes to it end
+ * with an error. By MERGE_FINISH everything is rolled back, and stays so. After a failure
  * no bio waits for the merge: what finds no room in the store ends with an error.
  */
 #include <linux/module.h>
@@ -24,6 +25,7 @@
 #include "dm-cowsnap.h"
 #include "admin/carry.h"
 #include "admin/stretch.h"
+#include "admin/void.h"
 #include "copy/pending.h"
 #include "disk/super.h"
 #include "io/merge.h"
@@ -92,13 +94,13 @@ static void stretch_open(struct cow_merge *m, u64 done)
 	cow_engine_set_hurry(o->engine, false);
 }
 
-/* The next stretch begins at the next chunk that the snapshot has; where does it end? */
+/* The next stretch begins where the snapshot and the origin differ next; where does it end? */
 static u64 stretch_end(struct cow_merge *m)
 {
 	struct cow_store *store = m->store;
 	struct cow_extent ext;
 
-	if (!cow_map_next(&store->map, m->done, m->epoch, &ext))
+	if (!cow_map_next_differing(&store->map, m->done, m->epoch, &ext))
 		return m->end;
 	return min(m->end, ext.chunk + cow_stretch_chunks(store));
 }
@@ -107,8 +109,11 @@ static u64 stretch_end(struct cow_merge *m)
 
 static int merge_close(struct cow_merge *m)
 {
-	int r = stretch_close(m, stretch_end(m));
+	u64 end = stretch_end(m);
+	int r;
 
+	cow_void_prepare(m, end);
+	r = stretch_close(m, end);
 	if (r)
 		stretch_open(m, m->done);
 	else
@@ -116,13 +121,15 @@ static int merge_close(struct cow_merge *m)
 	return r;
 }
 
-/* Copy one stretch home. After an error it is still the snapshot's. */
+/* Roll one stretch back. After an error it is still the snapshot's. */
 static int merge_copy(struct cow_merge *m)
 {
 	struct cow_origin *o = m->store->origin;
 	unsigned int failed = cow_flushes_failed(o);
-	int r = cow_carry_stretch(m);
+	int r = cow_void_stretch(m);
 
+	if (!r)
+		r = cow_carry_stretch(m);
 	if (!r)
 		r = cow_origin_flush(o);
 	/* What home has lost of it may have been told to others. */
@@ -190,6 +197,7 @@ static int merge_finish(struct cow_merge *m)
 	if (r)
 		return r;
 	queue_work(o->wq, &store->event_work);
+	cow_void_exit(m);
 	cow_carry_exit(m);
 	cow_store_reclaim(store);
 	return 0;
@@ -232,7 +240,7 @@ static void merge_fail(struct cow_merge *m, int r)
 /* Copying twice might give another result: only what comes before and after it is repeated. */
 static bool merge_tries_again(struct cow_merge *m, int r)
 {
-	if (r == -ENOMEM)
+	if (r == -ENOMEM || r == -EAGAIN)
 		return true;
 	if (m->phase == MERGE_CLOSE)
 		return ++m->tries < CLOSE_TRIES;

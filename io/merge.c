@@ -2,10 +2,10 @@
 /*
  * dm-cowsnap: I/O to an origin while a snapshot is merged into it
  *
- * The origin is in three parts: what is merged is home; a stretch that is being merged
+ * The origin is in three parts: what is merged is the origin again; a stretch that is being merged
  * is closed, and bios wait; what is not merged yet is the snapshot. admin/merge.c
  * draws it. A write to the last part is a write to the snapshot. Where the snapshot
- * has nothing of its own and no newer snapshot needs a copy, the write goes home like
+ * sees what the origin has, and no newer snapshot needs that, the write goes to the origin like
  * any other.
  *
  * Flushes: while a merge is under way, writes to the origin may have been acknowledged
@@ -22,6 +22,7 @@
 #include "disk/meta.h"
 #include "io/bio.h"
 #include "io/merge.h"
+#include "io/redirect.h"
 #include "io/snapshot.h"
 #include "io/write.h"
 #include "origin/bio.h"
@@ -53,7 +54,7 @@ enum merge_part {
 	MERGED,
 	BUSY,
 	REFUSED,		/* the merge failed here, or the store: what is there is unknown */
-	HOME,
+	ORIGIN,			/* the snapshot sees what the origin has */
 	SNAPSHOT,
 };
 
@@ -65,8 +66,9 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 	sector_t end = bio_end_sector((struct bio *)bio);
 	u64 first = cow_sector_to_chunk(store, start);
 	u64 nr = cow_sector_to_chunk(store, end - 1) - first + 1;
-	struct cow_extent ext = { .kind = COW_HOME };
 	struct cow_pending *p = NULL;
+	struct cow_extent ext;
+	bool agrees = true;
 
 	lockdep_assert_held(&store->origin->state_lock);
 	*sectors = end - start;
@@ -75,7 +77,7 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 	if (first < m->done) {
 		nr = min(nr, m->done - first);
 	} else if (first >= m->busy_end) {
-		cow_map_lookup(&store->map, first, nr, m->epoch, &ext);
+		agrees = cow_map_agrees(&store->map, first, nr, m->epoch, &ext);
 		nr = ext.nr;
 		p = cow_pending_overlap(store, first, first + nr - 1);
 		/* Chunks in front of the pending do not wait for it. */
@@ -93,21 +95,28 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 		return bio_data_dir(bio) == READ ? MERGED : REFUSED;
 	if (first < m->busy_end)
 		return BUSY;
-	if (ext.kind != COW_HOME || p)
+	if (!agrees || p)
 		return SNAPSHOT;
 	if (bio_data_dir(bio) == WRITE && cow_store_newer_ones_live(store, m->epoch))
 		return SNAPSHOT;
 	/* The disk may have a version of it that the map lacks, of a commit that failed. */
 	if (bio_data_dir(bio) == WRITE && cow_store_is_fenced(store))
 		return REFUSED;
-	return HOME;
+	return ORIGIN;
 }
 
-/* The gate is held, until the bio has ended. */
-static int read_home(struct cow_bio *cb, struct cow_bio **part)
+/*
+ * What the origin has: home, but for what was redirected. The gate is held, until the bio has
+ * ended, or decides again.
+ */
+static int read_origin(struct cow_bio *cb, struct cow_bio **part)
 {
 	const struct bio *bio = cb->bio;
 
+	if (unlikely(READ_ONCE(cb->origin->redirects_to))) {
+		cb->gated = true;
+		return cow_redirect_read(cb, part);
+	}
 	*part = cow_bio_front(cb, cow_home_run(cb->origin, bio->bi_iter.bi_sector,
 					       bio_sectors(bio)));
 	if (!*part) {
@@ -200,7 +209,7 @@ static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio 
 		return cow_bio_finish(cb, BLK_STS_IOERR);
 	}
 	if (bio_data_dir(cb->bio) == READ)
-		return read_home(cb, part);
+		return read_origin(cb, part);
 	r = cow_origin_decide(cb, part);
 	percpu_ref_put(&o->gate);
 	return r;
@@ -227,7 +236,7 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 	if (m && !cb->merging)
 		return merge_decide(m, cb, part);
 	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)
-		return read_home(cb, part);
+		return read_origin(cb, part);
 	percpu_ref_put(&o->gate);
 	/* No merge: all that the store had acknowledged is at home by now, durably. */
 	if (!bio_sectors(cb->bio))

@@ -9,6 +9,7 @@
 
 struct cow_bio;
 struct cow_extent;
+struct cow_places;
 struct cow_snap;
 struct cow_store;
 
@@ -30,7 +31,7 @@ struct cow_merge {
 	u64 end;			/* chunks of the snapshot */
 	u64 done, busy_end;		/* chunks; origin->state_lock */
 	struct list_head parked;	/* until the next stretch is open; state_lock */
-	bool stopped;			/* the work may not be queued; state_lock */
+	bool stopped;			/* the work may not be queued; state_lock, READ_ONCE */
 	bool failed;			/* nothing may wait for it; state_lock, READ_ONCE */
 	struct delayed_work work;
 	struct cow_merge *older;	/* ended; freed when the store is closed */
@@ -45,8 +46,9 @@ struct cow_merge {
 	struct bio_set bios;
 	void *buffer;			/* the chunks from @base on, up to @limit */
 	u64 base, limit;
-	struct cow_extent *runs;	/* what the snapshot has of them */
+	struct cow_extent *runs;	/* what the snapshot sees of them, or admin/void.c's */
 	unsigned int nr_runs;
+	struct cow_places *places;	/* admin/void.c's, of these */
 	spinlock_t io_lock;		/* guards what follows; taken with irqs off */
 	wait_queue_head_t io_wait;
 	unsigned int nr_ios;		/* requests under way */

@@ -54,6 +54,7 @@ enum redirect {
 	PARKED,			/* it decides again */
 	ENDS,			/* there is nothing to do */
 	REFUSED,
+	NO_ROOM,
 	NO_MEMORY,
 	HAND_OVER,		/* it could not be cut here */
 };
@@ -157,14 +158,18 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 {
 	struct cow_store *store = w->store;
 	u64 place, most = min(w->ext.nr, w->whole);
+	bool must;
 	u32 got;
 	int r;
 
 	if (!store->writable)
 		return REFUSED;
 	/* Nothing can be written down any more: when no snapshot sees it, it is in place. */
-	if (cow_meta_is_fenced(store->meta))
+	if (cow_meta_is_fenced(store->meta)) {
+		if (w->cb->merging)
+			return REFUSED;
 		__cow_store_invalidate(store, COW_SNAP_INVALID, "it cannot be written");
+	}
 	if (store->blocked) {
 		cow_bio_park(w->cb, &store->waiting, COW_WAIT_STORE);
 		return PARKED;
@@ -173,12 +178,13 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 	if (got)
 		return most ? start_redirect(w, part, place, got) : start_copy(w, place);
 	/* At the cost of snapshots, as on_full says; then it is in place. */
-	r = cow_store_no_room(store, true);
+	must = !w->cb->merging || store->options.on_full == COWSNAP_FULL_DROP_OLDEST;
+	r = cow_store_no_room(store, must);
 	if (r == -EBUSY) {
 		cow_bio_park(w->cb, &store->waiting, COW_WAIT_STORE);
 		return PARKED;
 	}
-	return NO_MEMORY;
+	return r == -ENOSPC && !must ? NO_ROOM : NO_MEMORY;
 }
 
 /* ------------------------------------------------------------------- decided */
@@ -221,7 +227,8 @@ static enum redirect write_home(struct redirect_write *w, struct cow_bio **part)
 	u32 got;
 
 	w->nr = w->ext.nr;
-	if (!w->live || !may_redirect(store))
+	/* What a merge brings back is to be at home. */
+	if (!w->live || w->cb->merging || !may_redirect(store))
 		return AS_EVER;
 	covered = cow_covered_chunks(store, w->cb->bio->bi_iter.bi_sector,
 				     bio_sectors(w->cb->bio), &first);
@@ -313,6 +320,8 @@ int cow_redirect_write(struct cow_bio *cb, struct cow_bio **part)
 		return cow_bio_finish(*part, BLK_STS_OK);
 	case REFUSED:
 		return cow_bio_finish(cb, BLK_STS_IOERR);
+	case NO_ROOM:
+		return cow_bio_finish(cb, BLK_STS_NOSPC);
 	case NO_MEMORY:
 		cow_bio_defer(*part);
 		return DM_MAPIO_SUBMITTED;

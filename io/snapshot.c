@@ -403,15 +403,16 @@ static int snap_carry_out(struct cow_bio *cb, struct cow_bio **part, const struc
 }
 
 /*
- * During a merge, writes may be in flight to a chunk that the snapshot sees at home. A pending
- * or a newer live snapshot keeps them away; find_part() saw one, but it may be gone by now. Then
- * the chunk must not be copied: the bio decides again.
+ * During a merge, writes may be in flight to a chunk of which the snapshot sees what the origin
+ * has. A pending or a newer live snapshot keeps them away; find_part() saw one, but it may be gone
+ * by now. Then the chunk must not be copied: the bio decides again.
  */
-static bool home_is_written(const struct cow_bio *cb, const struct cow_extent *ext)
+static bool origin_is_written(const struct cow_bio *cb, u64 chunk)
 {
-	const struct cow_snap *snap = cb->snap;
+	struct cow_snap *snap = cb->snap;
+	struct cow_extent ext;
 
-	return cb->via_merge && ext->kind == COW_HOME &&
+	return cb->via_merge && cow_map_agrees(&snap->store->map, chunk, 1, snap->epoch, &ext) &&
 	       !cow_store_newer_ones_live(snap->store, snap->epoch);
 }
 
@@ -443,7 +444,7 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 		return SNAP_LOOK_AGAIN;
 	if (!cow_store_trusts(store, snap, &ext))
 		return DM_MAPIO_KILL;
-	if (home_is_written(cb, &ext))
+	if (origin_is_written(cb, first))
 		return SNAP_HAND_OVER;
 	if (ext.kind == COW_COPIED && cow_undo_wait(cb, first, ext.nr))
 		return DM_MAPIO_SUBMITTED;

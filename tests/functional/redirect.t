@@ -189,8 +189,6 @@ refusals()
 	dm message o 0 create 2
 	kernel_refuses 'redirects: settle' "beside redirected writes there is no tracker" \
 		dm message o 0 track 2
-	kernel_refuses 'redirects: settle' "and no merge" \
-		dmreload o "0 $(sectors "$base") cowsnap-merge $base $cow P 8 2 id 2"
 	all_down
 }
 
