@@ -23,6 +23,7 @@
  *   - a chunk with an older CURRENT version that a snapshot sees: its slot would count again
  *   - what a record of a named zone has, since it would be replayed: the zone is left first
  *   - all, while dead CURRENT versions may be on the disk: they would count again
+ *   - all, during a merge: what its snapshot alone sees at home would be written over
  *
  * Promises kept here:
  *  I1  home is written only where no live epoch sees it, and the origin does not: seen under
