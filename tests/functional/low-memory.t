@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# What there was no memory for is done later: room that could not be given back comes back, and
-# a store that could not be opened is opened with the next resume of the same tables, with what was
-# redirected to it counted once. Writes go on with the pendings that are in reserve. A store that
-# could not be looked at is not written to.
+# What there was no memory for is done later: room that could not be given back comes back, a merge
+# forgets what it could not, and a store that could not be opened is opened with the next resume of
+# the same tables, with what was redirected to it counted once. Writes go on with the pendings that
+# are in reserve. A store that could not be looked at is not written to.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
@@ -16,7 +16,7 @@ exact_copies
 need_command
 need fio
 need_target delay
-plan 24
+plan 36
 
 CHUNKS=256
 PLACES=600	# chunks that are written, none beside the other: more than a leaf of the map has
@@ -206,6 +206,42 @@ redirected()
 	dmremove o
 }
 
+# rolled_back FUNCTION: where that gets no memory, a merge forgets later what was redirected. Its slot
+# is in a table block that is not in memory.
+rolled_back()
+{
+	local store
+
+	store=$(mkloop 32M)
+	fill "$base" "$TEST_TMP/old"
+	cp "$TEST_TMP/old" "$TEST_TMP/now"
+	snap_up s "$base" "$store" P 8 log off
+	dmremove s
+	"$tool" seal "$base" "$store" >/dev/null
+	blockdev --flushbufs "$base"
+	origin_up o "$base" store "$store"
+	dm message o 0 set settle off
+	put /dev/mapper/o "$TEST_TMP/now" $((4 * 1048576)) 262144
+	dm message o 0 set redirect 60
+	put /dev/mapper/o "$TEST_TMP/now" $((8 * 1048576)) 8192
+	remove_and_reload o
+	exact_copies
+	origin_up o "$base" store "$store"
+	fail_under "$1" -1
+	dmreload o "0 $(sectors "$base") cowsnap-merge $base $store P 8"
+	wait_for 60 has_failed
+	sleep 2		# it is tried again each second
+	ok "$1: a merge goes on without memory" test "$(left_of o)" -gt 0
+	ok "$1: allocations have failed: $(fail_no_more)" has_failed
+	ok "$1: with memory it ends" wait_for 60 merged
+	dmreload o "$(origin_table "$base" store "$store")"
+	ok "$1: the origin is right" same /dev/mapper/o "$TEST_TMP/old"
+	is "$("$tool" status o | awk '$1 == "unsettled" { print $2; exit }')" 0 \
+		"$1: what was redirected is forgotten"
+	dmremove o
+	ok "$1: check finds nothing" "$tool" check "$store"
+}
+
 # I7: where no pending can be had from the kernel, those in reserve go round.
 pendings()
 {
@@ -253,5 +289,7 @@ reclaim -1 0 "no memory"
 reclaim 4 4 "some leaves"
 early
 redirected 700
+rolled_back cow_slots_free
+rolled_back cow_map_remove
 pendings
 transient

@@ -41,6 +41,9 @@ scenarios=(
 	"redirected writes by the tables, two caches|--seal --redirect 60 --eio 0 --no-discard --snapshots 3 --devices 2 --store 16384"
 	"redirected writes that come home|--again 0 --seal --redirect 60 --settle --log --eio 0 --no-discard --snapshots 3 --store 16384"
 	"redirected writes that come home, by the tables, two caches|--again 0 --seal --redirect 60 --settle --eio 0 --no-discard --devices 2 --snapshots 2 --store 16384"
+	"redirected writes, merges|--seal --redirect 60 --merge --log --eio 0 --no-discard --snapshots 3 --store 16384"
+	"redirected writes by the tables, merges, two caches|--seal --redirect 60 --merge --eio 0 --no-discard --snapshots 3 --devices 2 --store 16384"
+	"redirected writes that come home, merges|--again 0 --seal --redirect 60 --settle --merge --log --eio 0 --no-discard --snapshots 3 --store 16384"
 	"redirected writes by the tables, two caches, chunks of 64 KiB|--seal --redirect 60 --eio 0 --no-discard --chunk 128 --devices 2 --origin 16384 --store 32768"
 )
 
