@@ -1636,16 +1636,41 @@ int cow_map_reclaim(struct cow_map *map, const struct cow_live *live, u32 up_to,
 	return r;
 }
 
+/* The newest epoch of a copied version. 0: there is none. */
+static u32 newest_copy(const struct cow_leaf *leaf, const struct cow_group *group)
+{
+	u32 i = group->end;
+
+	while (i-- > group->begin)
+		if (cow_kind_is_copied(entry_kind(&leaf->entry[i])))
+			return entry_epoch(&leaf->entry[i]);
+	return 0;
+}
+
+/*
+ * Is an epoch live, above @above and up to @up_to, that has no private version? Both lists ascend,
+ * and are gone through once.
+ */
+static bool group_is_seen(const struct cow_leaf *leaf, const struct cow_group *group,
+			  const struct cow_live *live, u32 above, u32 up_to)
+{
+	u32 at = live_up_to(live, up_to), i = group->end;
+	bool has_own = true;
+
+	while (has_own && at-- && live->epoch[at] > above) {
+		has_own = false;
+		for (; i > group->begin && entry_epoch(&leaf->entry[i - 1]) >= live->epoch[at]; i--)
+			has_own |= entry_epoch(&leaf->entry[i - 1]) == live->epoch[at] &&
+				   cow_kind_is_private(entry_kind(&leaf->entry[i - 1]));
+	}
+	return !has_own;
+}
+
 /* Does a live epoch up to @oldest, from which on the store has the chunks, see home? */
 static bool group_shows_home(const struct cow_leaf *leaf, const struct cow_group *group,
 			     const struct cow_live *live, u32 oldest)
 {
-	u32 at = live_up_to(live, oldest);
-
-	while (at--)
-		if (!group_version(leaf, group, live->epoch[at]))
-			return true;
-	return false;
+	return group_is_seen(leaf, group, live, newest_copy(leaf, group), oldest);
 }
 
 bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chunk, u64 nr,
@@ -1674,19 +1699,17 @@ bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chu
 	return newest;
 }
 
-/* Does a live epoch above @epoch see a CURRENT version that is not older than that? */
+/* Does a live epoch see a CURRENT version that is not older than @epoch? There is one. */
 static bool group_shows_later(const struct cow_leaf *leaf, const struct cow_group *group,
 			      const struct cow_live *live, u32 epoch)
 {
-	const struct cow_entry *e;
-	u32 at;
+	u32 i, since = COW_EPOCH_NOW;
 
-	for (at = live ? live->nr : 0; at && live->epoch[at - 1] > epoch; at--) {
-		e = group_version(leaf, group, live->epoch[at - 1]);
-		if (e && entry_kind(e) == COW_CURRENT && entry_epoch(e) >= epoch)
-			return true;
-	}
-	return false;
+	for (i = group->end; i > group->begin && entry_epoch(&leaf->entry[i - 1]) >= epoch; i--)
+		if (entry_kind(&leaf->entry[i - 1]) == COW_CURRENT)
+			since = entry_epoch(&leaf->entry[i - 1]);
+	return group_is_seen(leaf, group, live, max(since, newest_copy(leaf, group)),
+			     COW_EPOCH_NOW);
 }
 
 bool cow_map_rolls_back(struct cow_map *map, const struct cow_live *live, u32 epoch, u64 chunk,
