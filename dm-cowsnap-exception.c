@@ -1801,10 +1801,10 @@ bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *
 	return found;
 }
 
-/* Home is at no place of the store, and a CURRENT version at one that no other version has. */
+/* A CURRENT version is at a place that no other version has. Home is at none. */
 static bool same_thing(const struct cow_extent *a, const struct cow_extent *b)
 {
-	return a->kind == b->kind && a->place == b->place;
+	return a->kind == b->kind && (a->kind == COW_HOME || a->place == b->place);
 }
 
 bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct cow_extent *ext)

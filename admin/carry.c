@@ -38,6 +38,7 @@
 #include "io/bio.h"
 #include "io/merge.h"
 #include "origin/bio.h"
+#include "origin/seal.h"
 #include "store/store.h"
 
 /* Requests under way at a time, each of 1 MiB at most. */
@@ -237,30 +238,34 @@ static int compare_chunks(const void *a, const void *b)
 	return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
 }
 
-/* Where the origin has something else than home nothing is sealed. */
-static void read_home(struct cow_merge *m, const struct cow_extent *run)
+/* Where the origin has something else than home nothing is sealed. False: seals would be read. */
+static bool read_home(struct cow_merge *m, const struct cow_extent *run)
 {
 	struct cow_origin *o = m->store->origin;
 	sector_t start = cow_chunk_to_sector(m->store, run->chunk);
 	sector_t end = cow_chunk_to_sector(m->store, run->chunk + run->nr);
 	sector_t has = cow_origin_has(o, start, end);
 
+	if (WARN_ON_ONCE(cow_is_sealed(o, start)))
+		return false;
 	begin(m, o->bdev, REQ_OP_READ, start, data_of(m, run->chunk), has << SECTOR_SHIFT);
+	return true;
 }
 
 static int read_runs(struct cow_merge *m)
 {
+	bool right = true;
 	unsigned int i;
 	int r;
 
 	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_places, NULL);
-	for (i = 0; i < m->nr_runs; i++) {
+	for (i = 0; i < m->nr_runs && right; i++) {
 		const struct cow_extent *run = &m->runs[i];
 		void *data = data_of(m, run->chunk);
 		size_t bytes = bytes_of(m, run->nr);
 
 		if (run->kind == COW_HOME)
-			read_home(m, run);
+			right = read_home(m, run);
 		else if (cow_kind_has_data(run->kind))
 			begin(m, m->store->bdev, REQ_OP_READ,
 			      cow_chunk_to_sector(m->store, run->place), data, bytes);
@@ -270,7 +275,7 @@ static int read_runs(struct cow_merge *m)
 	r = all_over(m);
 	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_chunks, NULL);
 	invalidate_kernel_vmap_range(m->buffer, bytes_of(m, m->limit - m->base));
-	return r;
+	return right ? r : -EIO;
 }
 
 /* A copied chunk with a wrong checksum must not get into the origin. */
