@@ -1783,28 +1783,69 @@ u64 cow_map_sole(struct cow_map *map, const struct cow_live *live,
 	return min(nr, ext->nr);
 }
 
-bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext)
+/* Has @epoch a version of what begins at @chunk? @ext is what it sees, a run of @leaf. */
+static bool is_version(const struct cow_leaf *leaf, u64 chunk, u32 epoch, struct cow_extent *ext)
 {
-	struct cow_leaf *leaf;
-	bool found = false;
-
-	rcu_read_lock();
-	while (!found && (leaf = leaf_from(map, chunk))) {
-		chunk = max(chunk, leaf->first);
-		while (!found && chunk <= leaf->last) {
-			leaf_view(leaf, chunk, epoch, ext);
-			found = ext->kind != COW_HOME;
-			chunk = ext->chunk + ext->nr;
-		}
-	}
-	rcu_read_unlock();
-	return found;
+	leaf_view(leaf, chunk, epoch, ext);
+	return ext->kind != COW_HOME;
 }
 
 /* A CURRENT version is at a place that no other version has. Home is at none. */
 static bool same_thing(const struct cow_extent *a, const struct cow_extent *b)
 {
 	return a->kind == b->kind && (a->kind == COW_HOME || a->place == b->place);
+}
+
+/*
+ * Does @epoch see something else there than the origin shows? If a version is added between the two
+ * looks, it may seem so of a run that was in a gap.
+ */
+static bool is_different(const struct cow_leaf *leaf, u64 chunk, u32 epoch,
+			 struct cow_extent *ext)
+{
+	struct cow_extent now;
+
+	leaf_view(leaf, chunk, epoch, ext);
+	leaf_view(leaf, chunk, COW_EPOCH_NOW, &now);
+	/* A run may have become longer, too. */
+	ext->nr = min(ext->nr, now.nr);
+	return !same_thing(ext, &now);
+}
+
+/* The first run from @chunk on, before @end, that @is_it. One leaf at a time: there may be many. */
+static bool map_walk(struct cow_map *map, u64 chunk, u64 end, u32 epoch, struct cow_extent *ext,
+		     bool (*is_it)(const struct cow_leaf *leaf, u64 chunk, u32 epoch,
+				   struct cow_extent *ext))
+{
+	struct cow_leaf *leaf;
+	bool found = false;
+
+	do {
+		rcu_read_lock();
+		leaf = leaf_from(map, chunk);
+		if (leaf)
+			chunk = max(chunk, leaf->first);
+		while (leaf && !found && chunk < end && chunk <= leaf->last) {
+			found = is_it(leaf, chunk, epoch, ext);
+			chunk = ext->chunk + ext->nr;
+		}
+		rcu_read_unlock();
+		cond_resched();
+	} while (leaf && !found && chunk < end);
+	if (found)
+		ext->nr = min(ext->nr, end - ext->chunk);
+	return found;
+}
+
+bool cow_map_next(struct cow_map *map, u64 chunk, u64 end, u32 epoch, struct cow_extent *ext)
+{
+	return map_walk(map, chunk, end, epoch, ext, is_version);
+}
+
+bool cow_map_next_differing(struct cow_map *map, u64 chunk, u64 end, u32 epoch,
+			    struct cow_extent *ext)
+{
+	return map_walk(map, chunk, end, epoch, ext, is_different);
 }
 
 bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct cow_extent *ext)
@@ -1817,28 +1858,6 @@ bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct co
 	cow_map_lookup(map, chunk, ext->nr, COW_EPOCH_NOW, &now);
 	ext->nr = now.nr;
 	return same_thing(ext, &now);
-}
-
-bool cow_map_next_differing(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext)
-{
-	struct cow_leaf *leaf;
-	struct cow_extent now;
-	bool found = false;
-
-	rcu_read_lock();
-	while (!found && (leaf = leaf_from(map, chunk))) {
-		chunk = max(chunk, leaf->first);
-		while (!found && chunk <= leaf->last) {
-			leaf_view(leaf, chunk, epoch, ext);
-			leaf_view(leaf, chunk, COW_EPOCH_NOW, &now);
-			/* A run may have become longer in between. */
-			ext->nr = min(ext->nr, now.nr);
-			found = !same_thing(ext, &now);
-			chunk = ext->chunk + ext->nr;
-		}
-	}
-	rcu_read_unlock();
-	return found;
 }
 
 /* -------------------------------------------------------------- set up, down */

@@ -210,8 +210,7 @@ static u64 collect(struct cow_merge *m, u64 at)
 	struct cow_extent ext;
 
 	m->nr_runs = 0;
-	while (at < end && cow_map_next_differing(&m->store->map, at, m->epoch, &ext) &&
-	       ext.chunk < end) {
+	while (cow_map_next_differing(&m->store->map, at, end, m->epoch, &ext)) {
 		if (!m->nr_runs) {
 			m->base = ext.chunk;
 			end = min(end, m->base + cow_stretch_chunks(m->store));

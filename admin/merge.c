@@ -298,10 +298,9 @@ u64 cow_merge_left(const struct cow_snap *snap)
 	if (snap->state != COW_SNAP_MERGING && snap->state != COW_SNAP_LIVE)
 		return 0;
 	at = snap->state == COW_SNAP_MERGING ? READ_ONCE(store->merge_chunk) : 0;
-	while (cow_map_next_differing(&store->map, at, snap->epoch, &ext) && ext.chunk < end) {
+	while (cow_map_next_differing(&store->map, at, end, snap->epoch, &ext)) {
 		left += ext.nr;
 		at = ext.chunk + ext.nr;
-		cond_resched();
 	}
 	/* LVM takes 0 for the end of the merge, which is still to be written. */
 	return left ?: 1;

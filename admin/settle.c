@@ -308,8 +308,7 @@ static void walk(struct batch *b, bool (*fn)(struct batch *b, const struct cow_u
 	u64 next;
 
 	while (goes_on && !is_full(b)) {
-		if (!cow_map_next(&store->map, b->next, COW_EPOCH_NOW, &ext) ||
-		    ext.chunk >= b->to) {
+		if (!cow_map_next(&store->map, b->next, b->to, COW_EPOCH_NOW, &ext)) {
 			b->next = b->to;
 			b->ended = b->last;
 			break;

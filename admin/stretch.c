@@ -100,7 +100,7 @@ static u64 stretch_end(struct cow_merge *m)
 	struct cow_store *store = m->store;
 	struct cow_extent ext;
 
-	if (!cow_map_next_differing(&store->map, m->done, m->epoch, &ext))
+	if (!cow_map_next_differing(&store->map, m->done, m->end, m->epoch, &ext))
 		return m->end;
 	return min(m->end, ext.chunk + cow_stretch_chunks(store));
 }

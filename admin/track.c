@@ -437,10 +437,9 @@ static void take_from_map(struct cow_tracker *t)
 	struct cow_extent ext;
 	u64 at = 0;
 
-	while (at < t->nr_chunks && cow_map_next(&t->store->map, at, t->snap->epoch, &ext)) {
+	while (cow_map_next(&t->store->map, at, t->nr_chunks, t->snap->epoch, &ext)) {
 		cow_tracker_set(t, ext.chunk, ext.nr);
 		at = ext.chunk + ext.nr;
-		cond_resched();
 	}
 }
 

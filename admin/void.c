@@ -86,19 +86,17 @@ static bool next_version(struct cow_merge *m, u64 *at, u64 end, struct cow_exten
 	const struct cow_live *live;
 	bool found = false;
 
-	while (!found && cow_map_next(&store->map, *at, COW_EPOCH_NOW, ext) && ext->chunk < end) {
+	while (!found && cow_map_next_differing(&store->map, *at, end, m->epoch, ext)) {
 		*at = ext->chunk + ext->nr;
 		spin_lock(&store->origin->state_lock);
 		live = rcu_dereference_protected(store->live,
 						 lockdep_is_held(&store->origin->state_lock));
 		found = may_forget(store) &&
-			cow_map_rolls_back(&store->map, live, m->epoch, ext->chunk,
-					   min(ext->nr, end - ext->chunk), ext);
+			cow_map_rolls_back(&store->map, live, m->epoch, ext->chunk, ext->nr, ext);
 		if (found)
 			*zones = cow_zones_have(store, ext->place, ext->nr) |
 				 cow_zones_with_dead(store);
 		spin_unlock(&store->origin->state_lock);
-		cond_resched();
 	}
 	return found;
 }

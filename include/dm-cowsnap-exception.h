@@ -216,10 +216,13 @@ bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chu
 bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct cow_extent *ext);
 
 /*
- * The next chunk from @chunk on of which the snapshot of @epoch sees something else than the origin
- * shows; @ext is what it sees, which may be home. False: no more. Context: as cow_map_next().
+ * The next chunk from @chunk on, before @end, of which the snapshot of @epoch sees something else
+ * than the origin shows; @ext is what it sees, which may be home, up to @end. False: there is none.
+ * What is being added to the map may be found though it does not differ. Context: as
+ * cow_map_next().
  */
-bool cow_map_next_differing(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext);
+bool cow_map_next_differing(struct cow_map *map, u64 chunk, u64 end, u32 epoch,
+			    struct cow_extent *ext);
 
 /*
  * May the origin be rolled back to @epoch at @chunk by forgetting what it has got since then? Not
@@ -267,9 +270,10 @@ u64 cow_map_sole(struct cow_map *map, const struct cow_live *live,
 		 const struct cow_extent *ext, u32 epoch);
 
 /*
- * The next chunk from @chunk on for which @epoch has a version. False: no more.
- * Context: process; takes the RCU read lock itself.
+ * The next chunk from @chunk on, before @end, for which @epoch has a version; @ext is that, up to
+ * @end. False: there is none. It looks at all that is in between.
+ * Context: may sleep; takes the RCU read lock itself.
  */
-bool cow_map_next(struct cow_map *map, u64 chunk, u32 epoch, struct cow_extent *ext);
+bool cow_map_next(struct cow_map *map, u64 chunk, u64 end, u32 epoch, struct cow_extent *ext);
 
 #endif
