@@ -472,7 +472,7 @@ static int merge_preresume(struct dm_target *ti)
 		return -EBUSY;
 	}
 	noio = cow_admin_enter(ct->origin);
-	r = cow_merge_activate(ct->snap);
+	r = cow_merge_activate(ct->snap, ct->claimed);
 	cow_admin_leave(ct->origin, noio);
 	return r;
 }

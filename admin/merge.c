@@ -28,6 +28,7 @@
 #include "admin/merge.h"
 #include "admin/stretch.h"
 #include "admin/void.h"
+#include "disk/current.h"
 #include "disk/meta.h"
 #include "disk/super.h"
 #include "io/merge.h"
@@ -216,7 +217,7 @@ static void merge_retry(struct cow_store *store)
 	spin_unlock(&o->state_lock);
 }
 
-int cow_merge_activate(struct cow_snap *snap)
+int cow_merge_activate(struct cow_snap *snap, bool claimed)
 {
 	struct cow_merge *m;
 	int r;
@@ -226,6 +227,12 @@ int cow_merge_activate(struct cow_snap *snap)
 		merge_retry(snap->store);
 	if (snap->state != COW_SNAP_LIVE)
 		return 0;
+	/* It may have begun since the table was loaded. */
+	if (claimed && cow_current_is_used(snap->store)) {
+		DMERR("store %pg redirects: settle it first, snapshot %u cannot be merged",
+		      snap->store->bdev, snap->id);
+		return -EBUSY;
+	}
 	m = cow_merge_prepare(snap);
 	if (IS_ERR(m))
 		return PTR_ERR(m);

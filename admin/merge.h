@@ -11,11 +11,11 @@ struct cow_snap;
 struct cow_store;
 
 /*
- * Begin merging @snap, or try again if that failed. May sleep, origin->admin_lock held.
- * 0: under way, or over; else a negative errno, after a line in the log, with nothing
- * changed.
+ * Begin merging @snap, or try again if that failed. Under dm-snapshot's names (@claimed) none
+ * begins in a store that redirects. May sleep, origin->admin_lock held. 0: under way, or over; else
+ * a negative errno, after a line in the log, with nothing changed.
  */
-int cow_merge_activate(struct cow_snap *snap);
+int cow_merge_activate(struct cow_snap *snap, bool claimed);
 
 /*
  * A store is opened that was closed while @snap was being merged: allocate all that

@@ -12,7 +12,7 @@ need_command
 MIB=1048576
 SIZES=(4 8 16 32 64 128 256 512)
 
-plan 72
+plan 75
 
 targets()
 {
@@ -208,3 +208,22 @@ kernel_refuses 'redirects: settle it first, snapshot 0 cannot be merged' "it is 
 origin_up o "$home" store "$keep"
 is "$("$tool" status o | awk '$1 == "unsettled" { print $2 }')" 16 "the store still has its data"
 ok "nothing of it is lost" same /dev/mapper/o "$TEST_TMP/now"
+dmremove o
+home=$(mkloop 8M)
+keep=$(mkloop 4M)
+cp "$TEST_TMP/old" "$TEST_TMP/now"
+dd if="$TEST_TMP/old" of="$home" bs=1M conv=fsync status=none
+snap_up x "$home" "$keep" P 8
+dmremove x
+"$tool" seal "$home" "$keep" >/dev/null
+origin_up o "$home" store "$keep"
+dm message o 0 set settle off
+dmload o "0 $(sectors "$home") snapshot-merge $home $keep P 8"
+dm message o 0 set redirect 50
+put /dev/mapper/o "$TEST_TMP/now" $MIB 65536
+kernel_refuses 'redirects: settle it first, snapshot 0 cannot be merged' \
+	"it is not merged if it redirects since the table was loaded" dm resume o
+dmload o "$(origin_table "$home" store "$keep")"
+dm resume o
+is "$("$tool" status o | awk '$1 == "unsettled" { print $2 }')" 16 "the store has its data"
+ok "nothing of it is lost by that" same /dev/mapper/o "$TEST_TMP/now"
