@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * dm-cowsnap: the versions of a merged snapshot are carried home
+ * dm-cowsnap: what a merged snapshot sees is carried to the origin
  *
  * A closed stretch goes through four steps, and each has ended before the next one begins:
  *

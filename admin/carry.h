@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* dm-cowsnap: the versions of a merged snapshot are carried home */
+/* dm-cowsnap: what a merged snapshot sees is carried to the origin */
 #ifndef DM_COWSNAP_ADMIN_CARRY_H
 #define DM_COWSNAP_ADMIN_CARRY_H
 
@@ -18,9 +18,9 @@ int cow_carry_init(struct cow_merge *merge);
 void cow_carry_exit(struct cow_merge *merge);
 
 /*
- * Copy all that the snapshot has between merge->done and merge->busy_end to the origin, and wait
- * for it. The stretch is closed. 0 or a negative errno: then any part of it may be at home. May
- * sleep.
+ * Write all that the snapshot sees between merge->done and merge->busy_end, and the origin does not
+ * have, to the origin, and wait for it. The stretch is closed. 0 or a negative errno: then the
+ * origin may have any part of it. May sleep.
  */
 int cow_carry_stretch(struct cow_merge *merge);
 

@@ -3,8 +3,8 @@
  * dm-cowsnap: the work of a merge, one stretch of the origin at a time
  *
  *   MERGE_CLOSE   close the stretch: wait for the I/O in it.
- *   MERGE_COPY    forget what was redirected since then (admin/void.c), carry the snapshot's
- *                 versions in it home (admin/carry.c). Flush the origin.
+ *   MERGE_COPY    forget what was redirected since then (admin/void.c), carry the rest of what the
+ *                 snapshot sees to the origin (admin/carry.c). Flush that.
  *   MERGE_NOTE    note in the superblock how far the merge has come, then open the stretch.
  *   MERGE_FINISH  after the last stretch: record that the snapshot is merged.
  *
@@ -142,7 +142,7 @@ static int merge_copy(struct cow_merge *m)
 	return r;
 }
 
-/* The stretch is at home. It stays closed until that is noted. */
+/* The stretch is rolled back. It stays closed until that is noted. */
 static int merge_note(struct cow_merge *m)
 {
 	struct cow_change change;
@@ -174,7 +174,7 @@ static int merge_write_merged(struct cow_merge *m)
 	return cow_change_end(&change);
 }
 
-/* From now on all of the origin is at home. */
+/* From now on nothing of the origin is the snapshot's. */
 static int merge_finish(struct cow_merge *m)
 {
 	struct cow_store *store = m->store;

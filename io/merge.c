@@ -90,7 +90,7 @@ static enum merge_part find_part(struct cow_merge *m, const struct bio *bio, u64
 			(u64)m->nr_sectors - start);
 	if (first < m->done)
 		return MERGED;
-	/* A stretch that stays closed is at home: it can be read there. */
+	/* A stretch that stays closed is rolled back: it can be read, as what is merged. */
 	if (first < m->busy_end && m->failed)
 		return bio_data_dir(bio) == READ ? MERGED : REFUSED;
 	if (first < m->busy_end)
@@ -238,7 +238,10 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)
 		return read_origin(cb, part);
 	percpu_ref_put(&o->gate);
-	/* No merge: all that the store had acknowledged is at home by now, durably. */
+	/*
+	 * No merge: what the store had acknowledged of it is at home by now, durably. Not so of an
+	 * origin that was redirected: that is sealed, and flush_is_mapped() sends all to its store.
+	 */
 	if (!bio_sectors(cb->bio))
 		return cow_bio_finish(cb, BLK_STS_OK);
 	return cow_origin_decide(cb, part);

@@ -42,7 +42,7 @@ struct cow_merge {
 	bool retries;
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
 
-	/* What carries a stretch home, see admin/carry.c; the work item's own, too. */
+	/* What carries a stretch, see admin/carry.c; the work item's own, too. */
 	struct bio_set bios;
 	void *buffer;			/* the chunks from @base on, up to @limit */
 	u64 base, limit;
