@@ -110,14 +110,17 @@ static u64 stretch_end(struct cow_merge *m)
 static int merge_close(struct cow_merge *m)
 {
 	u64 end = stretch_end(m);
-	int r;
+	int r = cow_void_prepare(m, end);
 
-	cow_void_prepare(m, end);
-	r = stretch_close(m, end);
 	if (r)
+		return r;
+	r = stretch_close(m, end);
+	if (r) {
+		cow_void_end(m);
 		stretch_open(m, m->done);
-	else
+	} else {
 		m->phase = MERGE_COPY;
+	}
 	return r;
 }
 
@@ -128,6 +131,7 @@ static int merge_copy(struct cow_merge *m)
 	unsigned int failed = cow_flushes_failed(o);
 	int r = cow_void_stretch(m);
 
+	cow_void_end(m);
 	if (!r)
 		r = cow_carry_stretch(m);
 	if (!r)

@@ -3,8 +3,10 @@
  * dm-cowsnap: what was redirected since a snapshot is forgotten when that is merged
  *
  * Where the origin has CURRENT versions from after the snapshot, and the snapshot sees home or an
- * older one, no data has to move: without the later ones the origin has what the snapshot sees. In
- * a closed stretch, of all such versions the newest of each chunk, until there are no more:
+ * older one, no data has to move: without the later ones the origin has what the snapshot sees. If
+ * a stretch has some, store->dead_lock is taken before it is closed: reclaim may have that for
+ * long. In the closed stretch, of all such versions the newest of each chunk, until there are no
+ * more:
  *
  *   free      their slots are free on the disk, durably: disk/free.c
  *   forget    they leave the map, so that lookups find what is behind them
@@ -17,6 +19,7 @@
  *   - a chunk of which another live snapshot sees such a version
  *   - what a record of a named zone has, since it would be replayed; so the zone is left first
  *   - all, while dead CURRENT versions may be on the disk: one could count again
+ *   - what is left of a stretch, when a table block cannot be read: its slots stay
  *   - the last chunk, if the origin goes on in it behind the snapshot's end
  *
  * Promises kept here:
@@ -67,7 +70,10 @@ static u64 whole_end(const struct cow_merge *m, u64 end)
 	return min(end, cow_sector_to_chunk(m->store, m->nr_sectors));
 }
 
-/* May anything be forgotten now? See may_settle(). state_lock held. */
+/*
+ * May anything be forgotten now? See may_settle(). While snapshots are being marked as invalid they
+ * are live here until that is on the disk, or cannot be. state_lock held.
+ */
 static bool may_forget(const struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);
@@ -101,17 +107,60 @@ static bool next_version(struct cow_merge *m, u64 *at, u64 end, struct cow_exten
 	return found;
 }
 
-void cow_void_prepare(struct cow_merge *m, u64 end)
+/* Is there anything to forget up to @end? *@zones: those that are in the way. */
+static bool has_versions(struct cow_merge *m, u64 end, unsigned int *zones)
 {
-	unsigned int zones, all = 0;
 	struct cow_extent ext;
+	unsigned int some;
 	u64 at = m->done;
+	bool any = false;
 
+	*zones = 0;
+	/* What becomes current during the merge the snapshot sees as well. */
+	if (!READ_ONCE(m->store->nr_current))
+		return false;
 	end = whole_end(m, end);
-	while (next_version(m, &at, end, &ext, &zones))
-		all |= zones;
-	if (all)
-		cow_zones_give_up(m->store);
+	while (next_version(m, &at, end, &ext, &some)) {
+		*zones |= some;
+		any = true;
+	}
+	return any;
+}
+
+/* Reclaim has it for as long as it takes: it is not waited for when the store is closed. */
+static bool lock_dead(struct cow_merge *m)
+{
+	while (!READ_ONCE(m->stopped)) {
+		if (mutex_trylock(&m->store->dead_lock))
+			return true;
+		schedule_timeout_uninterruptible(RECLAIM_JIFFIES);
+	}
+	return false;
+}
+
+int cow_void_prepare(struct cow_merge *m, u64 end)
+{
+	struct cow_store *store = m->store;
+	unsigned int zones;
+
+	if (!has_versions(m, end, &zones))
+		return 0;
+	if (!lock_dead(m))
+		return -EAGAIN;
+	m->forgets = true;
+	spin_lock(&store->origin->state_lock);
+	zones |= cow_zones_with_dead(store);
+	spin_unlock(&store->origin->state_lock);
+	if (zones)
+		cow_zones_give_up(store);
+	return 0;
+}
+
+void cow_void_end(struct cow_merge *m)
+{
+	if (m->forgets)
+		mutex_unlock(&m->store->dead_lock);
+	m->forgets = false;
 }
 
 static int compare_places(const void *a, const void *b)
@@ -164,28 +213,22 @@ static void give_places(struct cow_merge *m, unsigned int nr)
 	spin_unlock(&store->origin->state_lock);
 }
 
-/* Reclaim has it for as long as it takes: it is not waited for when the store is closed. */
-static bool lock_dead(struct cow_merge *m)
+/* A table block cannot be read: the slots that it has stay, and so does what they tell of. */
+static void say_unread(struct cow_merge *m)
 {
-	while (!READ_ONCE(m->stopped)) {
-		if (mutex_trylock(&m->store->dead_lock))
-			return true;
-		schedule_timeout_uninterruptible(RECLAIM_JIFFIES);
-	}
-	return false;
+	if (!m->unread)
+		DMWARN("store %pg: a table block cannot be read: chunk %llu of %pg is copied",
+		       m->store->bdev, m->runs[0].chunk, m->store->origin->bdev);
+	m->unread = true;
 }
 
-/*
- * Returns how many runs, 0 for none that are left, or a negative errno; -EAGAIN: the store is
- * closed. Versions that are dead are on their way from the map and the disk under the lock.
- */
+/* Returns how many runs, 0 for none that can be forgotten, or a negative errno. */
 static int void_some(struct cow_merge *m)
 {
 	struct cow_store *store = m->store;
 	int nr = 0;
 
-	if (!lock_dead(m))
-		return -EAGAIN;
+	lockdep_assert_held(&store->dead_lock);
 	collect(m);
 	if (m->nr_runs)
 		nr = cow_slots_free(store, m->places, m->nr_runs);
@@ -193,19 +236,20 @@ static int void_some(struct cow_merge *m)
 		forget(m, nr);
 		give_places(m, nr);
 	}
-	mutex_unlock(&store->dead_lock);
-	return nr;
+	if (nr != -EUCLEAN)
+		return nr;
+	say_unread(m);
+	return 0;
 }
 
 int cow_void_stretch(struct cow_merge *m)
 {
 	/* Writes wait for this, and memory may wait for them. */
 	unsigned int noio = memalloc_noio_save();
-	int r;
+	int r = 1;
 
-	do {
+	while (m->forgets && r > 0)
 		r = void_some(m);
-	} while (r > 0);
 	memalloc_noio_restore(noio);
-	return r;
+	return min(r, 0);
 }

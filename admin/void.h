@@ -15,15 +15,19 @@ int cow_void_init(struct cow_merge *merge);
 void cow_void_exit(struct cow_merge *merge);
 
 /*
- * The stretch up to chunk @end is about to be closed: zones of the log that would keep something in
- * it from being forgotten are left, if they can be. May sleep until they are.
+ * The stretch up to chunk @end is about to be closed. If there is something in it to forget,
+ * store->dead_lock is held from here on, and zones of the log that would keep it are left, if they
+ * can be. 0, or -EAGAIN: the store is closed. May sleep until a reclaim has ended.
  */
-void cow_void_prepare(struct cow_merge *merge, u64 end);
+int cow_void_prepare(struct cow_merge *merge, u64 end);
 
 /*
  * Between merge->done and merge->busy_end nobody has what need not be carried to be rolled back.
  * The stretch is closed. 0, or a negative errno: then it is so for part of it. May sleep.
  */
 int cow_void_stretch(struct cow_merge *merge);
+
+/* What cow_void_prepare() has taken is given back, in the same task. */
+void cow_void_end(struct cow_merge *merge);
 
 #endif

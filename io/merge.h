@@ -40,6 +40,8 @@ struct cow_merge {
 	enum cow_merge_phase phase;
 	unsigned int tries;
 	bool retries;
+	bool forgets;			/* store->dead_lock is held, see admin/void.c */
+	bool unread;			/* a table block could not be read, which was said */
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
 
 	/* What carries a stretch, see admin/carry.c; the work item's own, too. */
