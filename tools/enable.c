@@ -420,15 +420,27 @@ static int refuse_sealed(const struct disable *k, const char *store, const char 
 static int look_at_seal(const struct disable *k, const struct cowsnap_item *o)
 {
 	const struct cowsnap_item *store;
-	const char *device, *way_home;
+	const char *way_home;
 
 	for (store = cowsnap_inside(o); store; store = cowsnap_next(store)) {
-		device = cowsnap_get(store, "device");
-		way_home = room_way_home(device);
+		way_home = room_way_home_of(store);
 		if (way_home)
-			return refuse_sealed(k, device, way_home);
+			return refuse_sealed(k, cowsnap_get(store, "device"), way_home);
 	}
 	return 0;
+}
+
+/* The store does not say whether it is needed: it is not there, or cannot be read. The device may. */
+static int look_for_seal(const struct disable *k)
+{
+	char number[16], path[300], uuid[33], why[700];
+
+	if (!tab_resolve(k->c, k->line.device, 0, number, sizeof(number), why, sizeof(why)) ||
+	    !room_sealed_by(sys_path(number, path, sizeof(path)), uuid))
+		return 0;
+	return cannot_because(k->name, "%s is sealed by the store with uuid %s, which cannot be found or "
+			      "read; bring it back first, or, if it is lost, run cowsnap unseal "
+			      "--without-store %s", path, uuid, path);
 }
 
 /*
@@ -443,12 +455,14 @@ static int end_closed_snapshots(const struct disable *k)
 	unsigned int nr;
 
 	if (!tab_resolve(k->c, k->line.store, 0, number, sizeof(number), why, sizeof(why)))
-		return force ? 0 : cannot_because(k->name, "its store %s cannot be asked for "
-						  "snapshots; --force removes the line even so",
-						  k->line.store);
+		return force ? look_for_seal(k) :
+		       cannot_because(k->name, "its store %s cannot be asked for snapshots; --force "
+				      "removes the line even so", k->line.store);
 	sys_path(number, path, sizeof(path));
 	if (room_look(&room, path))
-		return force ? 0 : EXIT_CANNOT;
+		return force ? look_for_seal(k) : EXIT_CANNOT;
+	if (room.state != ROOM_STORE && room.state != ROOM_BEGUN && look_for_seal(k))
+		return EXIT_CANNOT;
 	if (room.way_home)
 		return refuse_sealed(k, path, room.way_home);
 	if (!room.has_snapshots ||

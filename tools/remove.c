@@ -66,7 +66,7 @@ static bool is_sealed(const struct removal *m)
 	bool sealed = false;
 
 	for (store = cowsnap_inside(m->origin); store; store = cowsnap_next(store))
-		sealed |= is_persistent(store) && room_way_home(cowsnap_get(store, "device"));
+		sealed |= is_persistent(store) && room_way_home_of(store);
 	return sealed;
 }
 
@@ -134,7 +134,7 @@ static int note_stores(struct removal *m)
 	for (s = cowsnap_inside(m->origin); s; s = cowsnap_next(s)) {
 		if (is_persistent(s) && option(m, "keep"))
 			continue;
-		if (is_persistent(s) && room_keeps_origin(cowsnap_get(s, "device")))
+		if (is_persistent(s) && room_keeps_origin_of(s))
 			return EXIT_CANNOT;
 		if (m->nr_stores == MAX_STORES)
 			return cannot(m->name, "it has too many stores for this command");

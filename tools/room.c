@@ -87,6 +87,7 @@ static int judge(struct room *r, struct device *dev)
 	} else {
 		r->state = ROOM_OTHER;
 		snprintf(r->content, sizeof(r->content), "%s",
+			 kind == STORE_UNREADABLE ? "it cannot be read" :
 			 kind == STORE_DM_SNAPSHOT ? "it is a COW device of dm-snapshot" :
 			 kind == STORE_NEWER ? "it is a store of a newer dm-cowsnap" :
 			 kind == STORE_DAMAGED ? "it is a damaged store (cowsnap check)" :
@@ -127,6 +128,15 @@ const char *room_way_home(const char *path)
 	return device_open_shared(&dev, path) ? NULL : way_home_from(&dev);
 }
 
+const char *room_way_home_of(const struct cowsnap_item *store)
+{
+	const char *way = room_way_home(cowsnap_get(store, "device"));
+
+	if (way || !cowsnap_number(store, "sealed"))
+		return way;
+	return "cowsnap settle and cowsnap unseal, once it can be read again";
+}
+
 bool room_sealed_by(const char *path, char uuid[33])
 {
 	struct cowsnap_seal seal;
@@ -142,6 +152,12 @@ bool room_sealed_by(const char *path, char uuid[33])
 	return found;
 }
 
+static int refuse_to_take(const char *path, const char *way)
+{
+	return cannot_because(path, "it has what its sealed origin needs; first bring that home with "
+			      "%s, or leave it here with cowsnap remove --keep", way);
+}
+
 int room_keeps_origin(const char *path)
 {
 	struct device dev;
@@ -150,8 +166,14 @@ int room_keeps_origin(const char *path)
 	if (device_open_shared(&dev, path))
 		return cannot(path, dev.error);
 	way = way_home_from(&dev);
-	return way ? cannot_because(path, "it has what its sealed origin needs; first bring that home with "
-				    "%s, or leave it here with cowsnap remove --keep", way) : 0;
+	return way ? refuse_to_take(path, way) : 0;
+}
+
+int room_keeps_origin_of(const struct cowsnap_item *store)
+{
+	const char *way = room_way_home_of(store);
+
+	return way ? refuse_to_take(cowsnap_get(store, "device"), way) : 0;
 }
 
 int room_clear(const char *path, bool dry)

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cowsnap_item;
+
 enum room_state {
 	ROOM_EMPTY,		/* zeroes: the kernel makes a store of it */
 	ROOM_UNFINISHED,	/* it was to become a store, and is none */
@@ -32,6 +34,11 @@ int room_look(struct room *r, const char *path);
  * or it cannot be read. The device may be in use.
  */
 const char *room_way_home(const char *path);
+/*
+ * The same of a store that is open. What the module says of it counts too: it knows a store that
+ * cannot be read.
+ */
+const char *room_way_home_of(const struct cowsnap_item *store);
 /* Is it an origin that is sealed, by the store with that uuid? The device may be in use. */
 bool room_sealed_by(const char *path, char uuid[33]);
 /*
@@ -39,6 +46,8 @@ bool room_sealed_by(const char *path, char uuid[33]);
  * EXIT_CANNOT after a sentence. The device may be in use.
  */
 int room_keeps_origin(const char *path);
+/* The same of a store that is open: see room_way_home_of(). */
+int room_keeps_origin_of(const struct cowsnap_item *store);
 /* So that nothing takes it for a store any more, or that one can be made. The same. */
 int room_clear(const char *path, bool dry);
 

@@ -247,6 +247,11 @@ tab start
 swap_table weak "$(error_table "$store")"
 put_letter /dev/mapper/data Z $((20 * MIB)) 512
 is "$(state data@1)" invalid "a store that dies costs the snapshot"
+once="$way, once it can be read again"
+ok "a store that died is not taken for one that nobody needs: remove -f is refused" fails "$once" \
+	cowsnap remove -f data
+ok "so is disable -f" fails "$once" cowsnap disable -f --file="$tab" data
+ok "refused: the origin is there" active
 swap_table weak "$(linear_table "$store")"
 tab stop
 like "$(<"$tab")" 'nofail,died=[0-9]+' "the line says that it died"
@@ -256,5 +261,38 @@ ok "the store is back: the line says so no more" test -z "$(grep died= "$tab")"
 letters Z 512 | dd of="$TEST_TMP/now" bs=1M seek=20 conv=notrunc status=none
 ok "the store is back: the origin has all its data" same /dev/mapper/data "$TEST_TMP/now"
 tab stop
+
+swap_table weak "$(error_table "$store")"
+ok "disable -f is refused while its store cannot be read" \
+	fails 'is sealed by the store with uuid .*, which cannot be found or read.*--without-store' \
+	cowsnap disable -f --file="$tab" data
+line nofail /dev/none
+ok "disable -f is refused while its store is not there" \
+	fails 'is sealed by the store with uuid' cowsnap disable -f --file="$tab" data
+swap_table weak "$(linear_table "$store")"
+dd if="$store" of="$TEST_TMP/head" bs=1M count=1 iflag=direct status=none
+dd if=/dev/urandom of="$store" bs=1M count=1 oflag=direct status=none
+printf 'dm-cowsnap store' | dd of="$store" conv=notrunc status=none
+blockdev --flushbufs "$store"
+line nofail /dev/mapper/weak
+ok "disable is refused while its store is damaged" fails 'is sealed by the store with uuid' \
+	cowsnap disable --file="$tab" data
+dd if="$TEST_TMP/head" of="$store" bs=1M count=1 oflag=direct status=none
+ok "after all that it is started" tab start
+ok "after all that it has all its data" same /dev/mapper/data "$TEST_TMP/now"
+tab stop
+
+# ---- a volume that was taken over, and is in use when its store dies ----
+
+dmcreate vol "$(linear_table "$base")"
+cowsnap create --existing /dev/mapper/vol /dev/mapper/weak
+dmcreate user "$(linear_table /dev/mapper/vol)"
+swap_table weak "$(error_table "$store")"
+ok "taken over: remove --keep is refused" fails 'in use, and it would begin with seals' cowsnap remove --keep vol
+like "$(dmsetup table vol)" cowsnap-origin "taken over: it is an origin still"
+swap_table weak "$(linear_table "$store")"
+dmremove user
+ok "taken over: remove --keep is not refused when nobody uses it" cowsnap remove --keep vol
+_dmremove vol
 _dmremove weak
 done_testing
