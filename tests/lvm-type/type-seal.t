@@ -9,7 +9,7 @@
 
 MIB=1048576
 need_command
-plan 128
+plan 194
 # Commands of LVM run it.
 PATH=$(dirname "$tool"):$PATH
 
@@ -87,6 +87,7 @@ is "$(devices)" "" "sealing by a command that fails: no device is left"
 stand_in 'kill -KILL $PPID; sleep 1'
 not_ok "LVM is killed before it is sealed" env PATH="$TEST_TMP/bin:$PATH" lvchange --sealed y vg/lv
 ok "killed before it is sealed: the metadata names the seal" is_sealed
+ok "killed before it is sealed: so does the backup" grep -q 'sealed = 1' "$LVM_SYSTEM_DIR/backup/vg"
 ok "killed before it is sealed: the origin is activated" up
 ok "killed before it is sealed: the origin is right" same /dev/vg/lv "$TEST_TMP/now"
 ok "killed before it is sealed: the snapshot is right" same /dev/vg/s "$TEST_TMP/old"
@@ -103,7 +104,9 @@ ok "the origin is sealed, asked for again" lvchange --sealed y vg/lv
 like "$(<"$TEST_TMP/out")" 'vg/lv is sealed' "lvchange says that it is sealed"
 ok "the metadata says that it is sealed" is_sealed
 is "$(devices)" "" "no device is left of the sealing"
+lvchange --test --sealed n vg/lv >/dev/null 2>&1
 ok "the sealed origin is activated" up
+like "$(dmsetup message vg-lv 0 list)" ' sealed 1 ' "--test opens nothing"
 like "$(dmsetup table vg-lv)" "cowsnap-origin [0-9:]+ [0-9]+ store $(dmsetup info -c --noheadings -o major,minor vg-s-cow)" \
 	"the table of the sealed origin names the store"
 ok "the sealed origin is right" same /dev/vg/lv "$TEST_TMP/now"
@@ -118,6 +121,11 @@ ok "sealed and redirected: the origin is right" same /dev/vg/lv "$TEST_TMP/now"
 is "$(unsettled)" "unsettled 768" "what was redirected is still in the store"
 ok "the store of a sealed origin grows" lvextend -qq -L +8M vg/s
 like "$(dmsetup status vg-s)" '/98304 ' "the module knows its new size"
+refused 'store of vg/lv cannot be reduced' "reducing the store" lvreduce -y -f -L -8M vg/s
+is "$(lv lv_size vg/s)" 48.00m "reducing the store: it has its size"
+refused 'vg/lv is sealed, and active.*lvchange -an vg/lv' "splitting the store off by force, in use" \
+	lvconvert -y --force --splitsnapshot vg/s
+like "$(dmsetup table vg-lv)" ' store ' "splitting the store off by force, in use: the origin has it"
 if modprobe -q dm-mirror; then
 	ok "a sealed origin moves to another disk" pvmove -qq -i 1 -n lv "${PVS[1]}" "${PVS[0]}"
 	ok "a sealed origin moves back" pvmove -qq -i 1 -n lv "${PVS[0]}" "${PVS[1]}"
@@ -128,6 +136,26 @@ fi
 ok "the origin is renamed" lvrename -qq vg/lv vg/data
 lvrename -qq vg/data vg/lv
 ok "moved, grown and renamed, the origin is right" same /dev/vg/lv "$TEST_TMP/now"
+
+# ---- what takes the device below it for the volume
+
+thin='global { thin_check_executable = "" }'
+lvcreate -qq -y --config "$thin" -L 8M -T vg/pool
+lvcreate -qq -y -Wn -L 8M -n fast vg
+refused 'vg/lv is sealed: below its store' "a thin volume over it" \
+	lvconvert -y --config "$thin" --type thin --thinpool pool vg/lv
+refused 'vg/lv is sealed: below its store' "a cache over it" lvconvert -y --type cache --cachevol fast vg/lv
+lvchange -qq -an vg/fast
+refused 'vg/lv is sealed: below its store' "a writecache over it" lvconvert -y --type writecache --cachevol fast vg/lv
+lvremove -qq -y vg/fast
+ok "after all that the origin is right" same /dev/vg/lv "$TEST_TMP/now"
+lvcreate -qq --config "$thin" -V 4M --thinpool pool -n thin vg
+lvcreate -qq --type cowsnap -s -L 8M -n t vg/thin "${PVS[0]}"
+lvchange -qq -an vg/thin
+refused 'vg/thin is of type thin, and cannot be sealed' "sealing a thin volume" lvchange --sealed y vg/thin
+lvremove -qq -y --config "$thin" vg/thin
+lvremove -qq -y --config "$thin" vg/pool
+is "$(names)" "lv s " "nothing is left of it"
 
 # ---- an lvm2 that knows no seals
 
@@ -141,7 +169,11 @@ cp "$TEST_TMP/backup" "$TEST_TMP/sealed"
 sed 's/+COWSNAP//' "$TEST_TMP/sealed" >"$TEST_TMP/without"
 stock vgcfgrestore -qq --force -f "$TEST_TMP/without" vg >"$TEST_TMP/out" 2>&1
 not_ok "an lvm2 that knows no seals does not activate it" stock lvchange -ay vg/lv
-like "$(<"$TEST_TMP/out")" 'flag SEALED' "an lvm2 that knows no seals meets their flag"
+like "$(<"$TEST_TMP/out")" 'flag(\(s\))? SEALED' "an lvm2 that knows no seals meets their flag"
+# It drops what it does not know, and writes the flags that it does in its own order.
+sed -e 's/+COWSNAP+SEALED/+SEALED+COWSNAP/' -e '/sealed = 1/d' "$TEST_TMP/sealed" >"$TEST_TMP/turned"
+vgcfgrestore -qq --force -f "$TEST_TMP/turned" vg
+ok "flags that such an lvm2 wrote name the seal" is_sealed
 vgcfgrestore -qq --force -f "$TEST_TMP/sealed" vg
 ok "the metadata is as it was" is_sealed
 
@@ -164,11 +196,16 @@ is "$(names)" "[s_cstore0] lv " "the store stays without snapshots"
 is "$(lv pool_lv vg/lv)" "[s_cstore0]" "lvs shows the hidden store"
 ok "the origin is right without snapshots" same /dev/vg/lv "$TEST_TMP/now"
 refused 'its origin is sealed. Run lvchange --sealed n vg/lv' "removing the store" lvremove -y vg/s_cstore0
+refused 'store of vg/lv cannot be reduced' "reducing the hidden store" lvreduce -y -f -L -8M vg/s_cstore0
+is "$(lv lv_size vg/s_cstore0)" 48.00m "reducing the hidden store: it has its size"
 down
 ok "without snapshots the origin is activated" up
 ok "without snapshots the activated origin is right" same /dev/vg/lv "$TEST_TMP/now"
+# As if the store could not be told that it is no more.
+dmsetup message vg-lv 0 create 0 "$(dmsetup info -c --noheadings -o major,minor vg-s_cstore0-cow)"
 ok "a snapshot is made in the hidden store" \
 	lvcreate -qq --type cowsnap -s -n u --store s_cstore0 vg/lv
+is "$(dmsetup message vg-lv 0 list | grep -c '^snapshot 0 ')" 0 "a snapshot that no LV has goes then"
 cp "$TEST_TMP/now" "$TEST_TMP/old"
 put /dev/vg/lv "$TEST_TMP/now" $MIB $((2 * MIB)) $((9 * MIB)) $MIB
 ok "the new snapshot is right" same /dev/vg/u "$TEST_TMP/old"
@@ -214,13 +251,31 @@ ok "opened without snapshots the origin is right" same /dev/vg/lv "$TEST_TMP/now
 begin
 is_sealed
 sed -e 's/+SEALED//' -e '/sealed = 1/d' "$TEST_TMP/backup" >"$TEST_TMP/before"
+lvextend -qq -L +8M vg/s
 down
+refused 'vg/lv is sealed.*has nothing.*--force' "restoring metadata from before the seal" \
+	vgcfgrestore -f "$TEST_TMP/before" vg
+refused 'vg/lv is sealed.*has a part.*--force' "restoring metadata with a smaller store" \
+	vgcfgrestore -f "$TEST_TMP/backup" vg
+is_sealed
+sed -e 's/+SEALED//' -e '/sealed = 1/d' "$TEST_TMP/backup" >"$TEST_TMP/before"
 vgcfgrestore -qq --force -f "$TEST_TMP/before" vg
+unknown='vg/lv is sealed, and of no use without its store.*lvchange --sealed y vg/lv'
+refused "$unknown" "with metadata from before the seal, removing the store" lvremove -y vg/s
+refused "$unknown" "with metadata from before the seal, splitting it off" lvconvert -y --splitsnapshot vg/s
+refused "$unknown" "with metadata from before the seal, merging" lvconvert -y --merge vg/s
+refused "$unknown" "with metadata from before the seal, another store" \
+	lvcreate --type cowsnap -s -L 8M -n t vg/lv
+is "$(devices)" "" "with metadata from before the seal no device is left of that"
 expect_log 'is sealed by store'
 not_ok "with metadata from before the seal it is not activated" up
 ok "it is sealed anew" lvchange --sealed y vg/lv
 ok "sealed anew it is activated" up
 ok "sealed anew the origin is right" same /dev/vg/lv "$TEST_TMP/now"
+vgcfgrestore -qq -y --force -f "$TEST_TMP/before" vg
+refused "$unknown" "restored while it is active, removing the store" lvremove -y vg/s
+vgcfgrestore -qq -y --force -f "$TEST_TMP/backup" vg
+ok "restored while it is active, and again, the origin is right" same /dev/vg/lv "$TEST_TMP/now"
 
 # ---- an origin that was written without its store
 
@@ -239,6 +294,12 @@ refused 'which is sealed. Run lvchange --sealed n' "written without its store: s
 	lvconvert -y --splitsnapshot vg/s
 ok "written without its store: the store is split off by force" lvconvert -y --force --splitsnapshot vg/s
 like "$(<"$TEST_TMP/out")" 'not whole without vg/s' "splitting by force: a warning says what that means"
+refused 'has a seal.*lvconvert --type cowsnap -Zn vg/lv' "taking what was split off for a new store" \
+	lvconvert -y --type cowsnap vg/lv vg/s
+ok "what was split off is rejoined" lvconvert -y --type cowsnap -Zn vg/lv vg/s
+ok "rejoined: the metadata says that it is sealed" is_sealed
+not_ok "rejoined: it is not activated, as before" up
+ok "rejoined: the store is split off again" lvconvert -y --force --splitsnapshot vg/s
 vgchange -qq -ay vg
 "$tool" settle -q --keep-store /dev/vg/lv /dev/vg/s >"$TEST_TMP/said" 2>&1
 "$tool" unseal --keep-store /dev/vg/lv /dev/vg/s >>"$TEST_TMP/said" 2>&1
@@ -251,8 +312,13 @@ lvremove -qq -y vg/s
 lvcreate -qq --type cowsnap -s -L 40M -n s vg/lv "${PVS[0]}"
 down
 lvchange --sealed y vg/lv >/dev/null
+up
 cp "$LVM_SYSTEM_DIR/lvm.conf" "$TEST_TMP/conf"
 sed -i "s,a|^/dev/loop|,a|^${PVS[1]}\$|," "$LVM_SYSTEM_DIR/lvm.conf"
+refused 'vg/lv is sealed, and active.*lvchange -an vg/lv' "taking the store's disk out, in use" \
+	vgreduce --removemissing --force vg
+like "$(dmsetup table vg-lv)" ' store ' "taking the store's disk out, in use: the origin has it"
+down
 not_ok "without the store's disk the sealed origin is not activated" up
 lvremove -qq -y vg/s
 is "$(names)" "[s_cstore0] lv " "without its disk the store of a sealed origin stays"
@@ -297,6 +363,14 @@ like "$(<"$TEST_TMP/out")" 'has a seal of dm-cowsnap' "an unknown seal, with lvc
 lvremove -qq -y wg/s
 "$tool" unseal --without-store /dev/wg/lv >/dev/null
 ok "without it, a snapshot is made" lvcreate -qq --type cowsnap -s -L 40M -n s wg/lv
+lvchange -qq -an wg/lv
+lvchange --sealed y wg/lv >/dev/null
+lvremove -qq -y wg/s
+yes | lvremove --config 'devices { issue_discards = 1 }' wg/lv >"$TEST_TMP/said" 2>&1
+is "$(grep -c 'remove.*logical volume wg/lv' "$TEST_TMP/said")" 1 "once its seal is gone nothing is asked any more"
+is "$(lvs --noheadings -a wg)" "" "it is removed"
+lvcreate -qq -y -Wn -Zn -L 16M -n lv wg
+lvcreate -qq --type cowsnap -s -L 40M -n s wg/lv
 lvchange -qq -an wg/lv
 lvchange --sealed y wg/lv >/dev/null
 lvremove -qq -y wg/s
