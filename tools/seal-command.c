@@ -54,7 +54,30 @@ static int look_at_tab(const struct words *w)
 	return status;
 }
 
-static int look_before(struct pair *p)
+/*
+ * A line may still have to tell the store that its device was used without it. What is sealed is
+ * believed to have been sealed by then.
+ */
+static int look_at_loss(const struct words *w, const struct pair *p)
+{
+	const char *file = option_value(w, "file") ? option_value(w, "file") : TAB_FILE;
+	const struct tab_line *l;
+	char uuid[33];
+	struct tab tab;
+	int status = tab_read(&tab, file);
+
+	uuid_text(p->s.super.uuid, uuid);
+	for (l = tab.line; !status && l < tab.line + tab.nr_lines; l++)
+		if (!strcmp(l->store_uuid, uuid) && tab_lost(l) && tab_told(l->name) != tab_lost(l))
+			status = cannot_because(p->origin_path, "not sealed: line %u of %s says that it "
+						"was used without its snapshots, which %s has to be told "
+						"first: cowsnap tab start %s", l->number, file,
+						p->store_path, l->name);
+	tab_free(&tab);
+	return status;
+}
+
+static int look_before(const struct words *w, struct pair *p)
 {
 	const char *why;
 
@@ -62,7 +85,7 @@ static int look_before(struct pair *p)
 		return cannot(p->store_path, "it is damaged; cowsnap check says how");
 	why = seal_hinders(&p->s, &p->origin.io);
 	return why ? cannot_because(p->origin_path, "not sealed with %s: %s", p->store_path, why) :
-	       0;
+	       look_at_loss(w, p);
 }
 
 static void say_what_is_lost(const struct pair *p)
@@ -72,10 +95,10 @@ static void say_what_is_lost(const struct pair *p)
 	       (uint64_t)cowsnap_seal_sectors(&p->s.geo) / 2, p->store_path);
 }
 
-static int seal(struct pair *p)
+static int seal(const struct words *w, struct pair *p)
 {
 	const char *why;
-	int status = look_before(p);
+	int status = look_before(w, p);
 
 	if (status)
 		return status;
@@ -99,7 +122,7 @@ int command_seal(const struct words *w)
 		status = pair_open(&p);
 	if (status)
 		return status;
-	status = seal(&p);
+	status = seal(w, &p);
 	pair_close(&p);
 	return status;
 }

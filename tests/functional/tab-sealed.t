@@ -238,6 +238,16 @@ ok "and unsealed" cowsnap unseal "$base" "$store"
 ok "then it is disabled" cowsnap disable --file="$tab" data
 ok "its device has all its data" same "$base" "$TEST_TMP/now"
 
+# ---- sealed before the store was told of a loss: later nobody could tell which came first ----
+
+uuid=$(od -An -t x1 -j 48 -N 16 "$store" | tr -d ' \n')
+line "nofail,invalid=$(date +%s),store-uuid=$uuid"
+ok "seal is refused while its line has a loss to tell" fails 'which .* has to be told first: cowsnap tab start data' \
+	cowsnap seal --file="$tab" "$base" "$store"
+tab start
+tab stop
+ok "seal is not refused once that is told" cowsnap seal --file="$tab" "$base" "$store"
+
 # ---- a store that dies, and comes back ----
 
 begin
