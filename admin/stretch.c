@@ -244,7 +244,8 @@ static void merge_fail(struct cow_merge *m, int r)
 /* Copying twice might give another result: only what comes before and after it is repeated. */
 static bool merge_tries_again(struct cow_merge *m, int r)
 {
-	if (r == -ENOMEM || r == -EAGAIN)
+	/* cow_void_prepare() waits for somebody else. From a device it would be an error. */
+	if (r == -ENOMEM || (r == -EAGAIN && m->phase == MERGE_CLOSE))
 		return true;
 	if (m->phase == MERGE_CLOSE)
 		return ++m->tries < CLOSE_TRIES;

@@ -210,6 +210,8 @@ static void give_places(struct cow_merge *m, unsigned int nr)
 		cow_store_current_gone(store, m->places[i].nr);
 	}
 	cow_store_has_room_again(store);
+	if (!store->nr_current)
+		queue_work(store->origin->wq, &store->event_work);
 	spin_unlock(&store->origin->state_lock);
 }
 
