@@ -223,7 +223,7 @@ static u64 collect(struct cow_merge *m, u64 at)
 	return end;
 }
 
-static int compare_places(const void *a, const void *b)
+int cow_carry_compare_places(const void *a, const void *b)
 {
 	const struct cow_extent *x = a, *y = b;
 
@@ -257,7 +257,7 @@ static int read_runs(struct cow_merge *m)
 	unsigned int i;
 	int r;
 
-	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_places, NULL);
+	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), cow_carry_compare_places, NULL);
 	for (i = 0; i < m->nr_runs && right; i++) {
 		const struct cow_extent *run = &m->runs[i];
 		void *data = data_of(m, run->chunk);

@@ -24,4 +24,7 @@ void cow_carry_exit(struct cow_merge *merge);
  */
 int cow_carry_stretch(struct cow_merge *merge);
 
+/* For sort(), of struct cow_extent: by place. */
+int cow_carry_compare_places(const void *a, const void *b);
+
 #endif

@@ -163,13 +163,6 @@ void cow_void_end(struct cow_merge *m)
 	m->forgets = false;
 }
 
-static int compare_places(const void *a, const void *b)
-{
-	const struct cow_extent *x = a, *y = b;
-
-	return x->place < y->place ? -1 : x->place > y->place;
-}
-
 /* As many as there is room for, by place. */
 static void collect(struct cow_merge *m)
 {
@@ -181,7 +174,7 @@ static void collect(struct cow_merge *m)
 	while (run < m->runs + max && next_version(m, &at, end, run, &zones))
 		run += !zones;
 	m->nr_runs = run - m->runs;
-	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_places, NULL);
+	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), cow_carry_compare_places, NULL);
 	for (i = 0; i < m->nr_runs; i++)
 		m->places[i] = (struct cow_places){
 			.first = m->runs[i].place, .nr = m->runs[i].nr, .redirected = true,

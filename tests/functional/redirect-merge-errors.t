@@ -32,7 +32,7 @@ ends_well()
 
 # away_from_start WORDS PERCENT: chunk 100 is redirected, and so many are copied before, or redirected
 # with this percentage, that the table block with its slot is not one that is always in memory.
-# $block is where that is: one sector alone, behind the superblocks and in front of the data.
+# $block is where that is.
 away_from_start()
 {
 	begin 8 off
@@ -46,15 +46,7 @@ away_from_start()
 	dm message o 0 set redirect 0
 	dm message o 0 commit
 	sleep 1
-	block=$(cmp -l "$TEST_TMP/before" "$(loop_file "$store")" | awk '{
-		at = int(($1 - 1) / 512)
-		if (at > 1 && at != last) {
-			if (at != last + 1 && run == 1)
-				exit
-			run = at == last + 1 ? run + 1 : 1
-			last = at
-		}
-	} END { if (run == 1) print last }')
+	block=$(lone_block "$TEST_TMP/before")
 	like "$block" '^[0-9]+$' "$1: the table block is found"
 	[[ $block ]]
 }

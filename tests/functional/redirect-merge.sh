@@ -1,36 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 # What tests of merges into a redirected origin share.
 
-need_command
-need_target flakey delay error
-exact_copies
-expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev|lost async page write'
+. "$(dirname "${BASH_SOURCE[0]}")/redirected.sh"
 
 MIB=1048576
-U=131072
-cow=/dev/mapper/cow
-home=/dev/mapper/home
 
 # begin CHUNK LOG: a sealed origin with snapshot 1 of it, in use; first writes are redirected.
 begin()
 {
-	chunk=$1
-	bytes=$((chunk * 512))
-	all_down
-	dd if=/dev/zero of="$store" bs=1M count=8 oflag=direct status=none
-	blockdev --flushbufs "$store"
-	fill "$home" "$TEST_TMP/now"
-	snap_up s "$home" "$cow" P "$chunk" id 1 create log "$2"
-	cp "$TEST_TMP/now" "$TEST_TMP/old1"
-	all_down
-	# shellcheck disable=SC2154  # need_command sets it
-	"$tool" seal "$home" "$cow" >/dev/null
-	blockdev --flushbufs "$base"
+	begin_sealed "$1" old1 id 1 create log "$2"
 	up
-	dm message o 0 set settle off
-	dm message o 0 set redirect 60
+	redirect_now
 }
 
 up()
@@ -77,11 +59,6 @@ unsettled()
 	"$tool" status o | awk '$1 == "unsettled" { print $2; exit }'
 }
 
-unsettled_is()
-{
-	[[ $(unsettled) == "$1" ]]
-}
-
 # right WORDS ID...: the origin and these snapshots are.
 right()
 {
@@ -99,15 +76,8 @@ right()
 # crash: what a power cut now would leave.
 crash()
 {
-	cp "$(loop_file "$base")" "$TEST_TMP/base.cut"
-	cp "$(loop_file "$store")" "$TEST_TMP/store.cut"
-	all_down
-	remove_and_reload
+	cut_now
 	exact_copies
-	dd if="$TEST_TMP/base.cut" of="$base" bs=1M conv=fsync status=none
-	dd if="$TEST_TMP/store.cut" of="$store" bs=1M conv=fsync status=none
-	blockdev --flushbufs "$base"
-	blockdev --flushbufs "$store"
 }
 
 is_clean()

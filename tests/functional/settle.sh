@@ -3,35 +3,15 @@
 #
 # What the tests of settling share: a sealed origin that redirects, its snapshots, what is home.
 
-need_command
-need_target flakey
-need_target error
-need_target delay
-exact_copies
-expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev|lost async page write'
-
-# The origin has 16 of these.
-U=131072
-cow=/dev/mapper/cow
-home=/dev/mapper/home
+# The origin has 16 of $U.
+. "$(dirname "${BASH_SOURCE[0]}")/redirected.sh"
 
 # begin CHUNK LOG: a sealed origin with a snapshot of it, in use; nothing is settled yet.
 begin()
 {
-	chunk=$1
-	bytes=$((chunk * 512))
-	all_down
-	dd if=/dev/zero of="$store" bs=1M count=16 oflag=direct status=none
-	blockdev --flushbufs "$store"
-	fill "$base" "$TEST_TMP/now"
-	cp "$TEST_TMP/now" "$TEST_TMP/old"
-	snap_up s "$home" "$cow" P "$chunk" log "$2"
-	all_down
-	"$tool" seal "$home" "$cow" >/dev/null
-	blockdev --flushbufs "$base"
+	begin_sealed "$1" old log "$2"
 	up
-	dm message o 0 set settle off
-	dm message o 0 set redirect 60
+	redirect_now
 }
 
 # up: origin and snapshot are in use.
@@ -53,11 +33,6 @@ unsettled()
 	key_of s unsettled
 }
 
-unsettled_is()
-{
-	[[ $(unsettled) == "$1" ]]
-}
-
 # all_right WORDS: origin and snapshots show what they should.
 all_right()
 {
@@ -77,19 +52,10 @@ is_home()
 	cmp <(get "$base" $U $((15 * U)) $U) <(tail -c +$((U + 1)) "$TEST_TMP/now")
 }
 
-# crash: what a power cut now would leave, opened again.
+# crash: what a power cut now would leave.
 crash()
 {
-	local name
-
-	cp "$(loop_file "$base")" "$TEST_TMP/base.cut"
-	cp "$(loop_file "$store")" "$TEST_TMP/store.cut"
-	all_down
-	remove_and_reload
-	dd if="$TEST_TMP/base.cut" of="$base" bs=1M conv=fsync status=none
-	dd if="$TEST_TMP/store.cut" of="$store" bs=1M conv=fsync status=none
-	blockdev --flushbufs "$base"
-	blockdev --flushbufs "$store"
+	cut_now
 }
 
 settled_at_least()
@@ -116,8 +82,7 @@ by_tables()
 	sleep 1
 }
 
-# table_block CHUNK: redirects it, and says where the block with its slot is: one sector alone,
-# behind the superblocks and in front of the data.
+# table_block CHUNK: redirects it, and says where the block with its slot is.
 table_block()
 {
 	dm message o 0 commit
@@ -125,15 +90,7 @@ table_block()
 	cp "$(loop_file "$store")" "$TEST_TMP/before"
 	put /dev/mapper/o "$TEST_TMP/now" $(($1 * 4096)) 4096
 	by_tables
-	cmp -l "$TEST_TMP/before" "$(loop_file "$store")" | awk '{
-		at = int(($1 - 1) / 512)
-		if (at > 1 && at != last) {
-			if (at != last + 1 && run == 1)
-				exit
-			run = at == last + 1 ? run + 1 : 1
-			last = at
-		}
-	} END { if (run == 1) print last }'
+	lone_block "$TEST_TMP/before"
 }
 
 # Many slots before it, so that the block is not one that is always in memory.
