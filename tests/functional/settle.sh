@@ -5,6 +5,7 @@
 
 # The origin has 16 of $U.
 . "$(dirname "${BASH_SOURCE[0]}")/redirected.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/store.sh"
 
 # begin CHUNK LOG: a sealed origin with a snapshot of it, in use; nothing is settled yet.
 begin()
@@ -110,10 +111,11 @@ block_fails()
 	partly_table "$store" "$block" 1 "$@"
 }
 
-# slots: how many slots of the closed store say that it has data of the origin.
+# slots: how many slots of the store say that it has data of the origin, dead ones too, which a dump
+# does not have.
 slots()
 {
-	"$tool" dump "$cow" | grep -c 'kind current'
+	store_tool count "$store" "$CURRENT"
 }
 
 base=$(mkloop 2M)

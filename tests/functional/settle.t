@@ -105,31 +105,46 @@ dead_at_opening()
 	all_down
 }
 
-# used: somebody reads the origin all the time, until the file is gone. Nobody forks for that.
-use_it()
+# Somebody reads the origin all the time, until unused. Nobody forks for that.
+used()
 {
-	local fio
+	local reads
 
+	reads=$(reads_of_origin)
 	fio --name=use --filename=/dev/mapper/o --allow_file_create=0 --rw=randread --bs=4k \
-		--direct=1 --size=2M --time_based --runtime=120 --thinktime=10000 \
-		>/dev/null 2>&1 &
-	fio=$!
-	while [[ -e $TEST_TMP/used ]]; do
-		sleep 0.05
-	done
-	kill -INT "$fio"
-	wait "$fio"
+		--direct=1 --size=2M --time_based --runtime=600 --thinktime=10000 \
+		>"$TEST_TMP/fio" 2>&1 &
+	user=$!
+	ok "somebody reads the origin" wait_for 60 reads_more_than $((reads + 20))
+}
+
+unused()
+{
+	kill "$user"
+	wait "$user"
+}
+
+reads_of_origin()
+{
+	awk '{ print $1 }' "/sys/dev/block/$(dmsetup info -c --noheadings --separator : \
+		-o major,minor o)/stat"
+}
+
+reads_more_than()
+{
+	(($(reads_of_origin) > $1))
 }
 
 # On a machine that stands still for half a second nobody uses it: then two others are written.
 stays_while_used()
 {
-	local at
+	local at had
 
 	for ((at = 3 * U; at < 3 * U + 40960; at += 8192)); do
+		had=$(unsettled)
 		put /dev/mapper/o "$TEST_TMP/now" "$at" 8192
 		sleep 2
-		[[ $(unsettled) != 2 ]] || return 0
+		[[ $(unsettled) != $((had + 2)) ]] || return 0
 	done
 	return 1
 }
@@ -143,25 +158,19 @@ idle()
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 8192
 	sleep 2
 	is "$(unsettled)" 2 "then nothing comes home"
-	touch "$TEST_TMP/used"
-	use_it &
-	user=$!
+	used
 	dm message o 0 set settle idle
 	ok "nor does it while the origin is used" stays_while_used
-	rm "$TEST_TMP/used"
-	wait "$user"
+	unused
 	dm wait o >"$TEST_TMP/event" 2>&1 &
 	ok "when nobody uses it all comes home" wait_for 25 unsettled_is 0
 	wait $!
 	# All of the share is a chunk in a hundred.
 	dm message o 0 set redirect 1
-	touch "$TEST_TMP/used"
-	use_it &
-	user=$!
+	used
 	put /dev/mapper/o "$TEST_TMP/now" $((4 * U)) $((2 * U))
 	ok "or when one write uses up the share" wait_for 25 settled_at_least 30
-	rm "$TEST_TMP/used"
-	wait "$user"
+	unused
 	ok "and the rest" wait_for 25 unsettled_is 0
 	all_right "settled while idle"
 	all_down
@@ -243,7 +252,7 @@ commits_go_on()
 	snap_up s "$home" "$cow" P 8 id 2 create
 	cp "$TEST_TMP/now" "$TEST_TMP/old"
 	by_tables
-	swap_table cow "$(delay_table "$store" 0 60)"
+	swap_table cow "$(delay_table "$store" 0 150)"
 	dm message o 0 settle
 	ok "many table blocks are written" wait_for 25 writes_are_delayed cow 1
 	put /dev/mapper/o "$TEST_TMP/now" $((63 * U)) 4096

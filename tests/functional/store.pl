@@ -22,6 +22,8 @@
 #                                            block, when only the superblock's was durable
 #   store.pl find-place FILE KIND            the first place whose slot is of that kind
 #                                            (5: records, 6: blocks of a tracker)
+#   store.pl count FILE KIND                 how many slots are of that kind
+#   store.pl kind FILE PLACE                 of which kind the slot of that place is (0: free)
 #
 # A store has chunks of 4096 bytes and blocks of 512 (include/uapi/dm-cowsnap-format.h); what
 # is said here of slots is true of its first segment.
@@ -290,6 +292,29 @@ sub find_place
 	}
 }
 
+sub count
+{
+	my ($path, $wanted) = @_;
+	my $all = read_file($path);
+	my $count = 0;
+
+	for my $place (1 .. (SEGMENT_BLOCKS - FIRST_BLOCK) * SLOTS) {
+		my ($block, $nr) = block_and_slot($place);
+		my (undef, $kind) = slot(substr($all, $block * BLOCK_BYTES, BLOCK_BYTES), $nr);
+		$count++ if $kind == $wanted;
+	}
+	print $count;
+}
+
+sub kind
+{
+	my ($path, $place) = @_;
+	my ($block, $nr) = block_and_slot($place);
+	my (undef, $kind) = slot(bytes_at($path, $block * BLOCK_BYTES, BLOCK_BYTES), $nr);
+
+	print $kind;
+}
+
 my %commands = (
 	"mark" => \&mark,
 	"find" => \&find,
@@ -302,6 +327,8 @@ my %commands = (
 	"in-doubt" => \&in_doubt,
 	"renumber" => \&renumber,
 	"find-place" => \&find_place,
+	"count" => \&count,
+	"kind" => \&kind,
 );
 my $command = shift // "";
 ($commands{$command} or die "no command '$command'")->(@ARGV);
