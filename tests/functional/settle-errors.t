@@ -235,6 +235,11 @@ place_of()
 	}' | sort -n | head -1
 }
 
+kind_of()
+{
+	store_tool kind "$(loop_file "$store")" "$1"
+}
+
 # Of two dead slots in different blocks the first cannot be read: the other leaves the disk.
 others_leave()
 {
@@ -255,15 +260,15 @@ others_leave()
 	ok "room of two dead chunks is given back" wait_for 25 freed_are 2
 	swap_table cow "$(linear_table "$store")"
 	all_down
-	is "$(store_tool kind "$store" "$unread")" $CURRENT "the slot that could not be read is there"
-	is "$(store_tool kind "$store" "$other")" $FREE "the other is free"
+	is "$(kind_of "$unread")" "$CURRENT" "the slot that could not be read is there"
+	is "$(kind_of "$other")" "$FREE" "the other is free"
 	up
 	all_right "a dead slot left"
 	dm message o 0 settle
 	ok "when it is opened again all comes home" wait_for 25 unsettled_is 0
 	all_right "all home"
 	all_down
-	is "$(store_tool kind "$store" "$unread")" $FREE "all home: it is free as well"
+	is "$(kind_of "$unread")" "$FREE" "all home: it is free as well"
 }
 
 freed_are()

@@ -115,7 +115,7 @@ block_fails()
 # does not have.
 slots()
 {
-	store_tool count "$store" "$CURRENT"
+	store_tool count "$(loop_file "$store")" "$CURRENT"
 }
 
 base=$(mkloop 2M)

@@ -126,8 +126,7 @@ unused()
 
 reads_of_origin()
 {
-	awk '{ print $1 }' "/sys/dev/block/$(dmsetup info -c --noheadings --separator : \
-		-o major,minor o)/stat"
+	awk '{ print $1 }' "$(sysfs /dev/mapper/o)/stat"
 }
 
 reads_more_than()
