@@ -132,8 +132,8 @@ struct cow_engine {
 	struct kthread_delayed_work unpause;	/* after a rest */
 	struct kthread_delayed_work wake_later;
 	struct kthread_delayed_work gathered;	/* they have waited enough; set under queue_lock */
-	void (*hook)(void *context);
-	void *hook_context;
+	const struct cow_engine_ops *ops;
+	void *context;			/* of these */
 	bool rotational;		/* the origin is rotational */
 	struct bio_set bios;
 
@@ -484,11 +484,20 @@ static bool is_refused(struct cow_job *job, blk_status_t status)
 	return status != BLK_STS_OK;
 }
 
+/* @bio, or the batch that it was part of, has ended with @status. */
+static void heed_flush(struct cow_engine *e, const struct bio *bio, blk_status_t status)
+{
+	if (unlikely(status) && op_is_flush(bio->bi_opf))
+		e->ops->flush_failed(e->context, container_of(bio, struct cow_io, bio)->disk,
+				     bio->bi_opf, status);
+}
+
 static void cow_io_endio(struct bio *bio)
 {
 	struct cow_io *io = container_of(bio, struct cow_io, bio);
 	struct cow_job *job = io->job;
 
+	heed_flush(job->engine, bio, bio->bi_status);
 	if (is_refused(job, bio->bi_status))
 		job->refused = true;
 	else if (bio->bi_status)
@@ -522,6 +531,7 @@ static void batch_endio(struct bio *batch)
 	LIST_HEAD(written);
 	unsigned long flags;
 
+	heed_flush(e, bio, batch->bi_status);
 	bio_put(batch);
 	if (good)
 		note_at_once(e);
@@ -650,8 +660,13 @@ static void submit_alone(struct cow_engine *e)
 	bios = e->alone;
 	bio_list_init(&e->alone);
 	spin_unlock_irq(&e->queue_lock);
-	while ((bio = bio_list_pop(&bios)))
+	while ((bio = bio_list_pop(&bios))) {
+		struct cow_job *job = container_of(bio, struct cow_io, bio)->job;
+
+		if (job->ops->again)
+			job->ops->again(job);
 		submit_write(e, bio);
+	}
 }
 
 /*
@@ -713,13 +728,14 @@ static struct bio *job_pool_bio(struct cow_job *job, struct block_device *bdev,
 }
 
 /* @bio is complete. It is read now, or written by the end of this round. */
-static void job_send(struct cow_job *job, struct bio *bio, sector_t sector,
-		     blk_status_t *status)
+static void job_send(struct cow_job *job, struct bio *bio, struct block_device *bdev,
+		     sector_t sector, blk_status_t *status)
 {
 	struct cow_io *io = container_of(bio, struct cow_io, bio);
 
 	io->job = job;
 	io->status = status;
+	io->disk = bdev->bd_disk;
 	bio->bi_iter.bi_sector = sector;
 	bio->bi_end_io = cow_io_endio;
 	atomic_inc(&job->ios);
@@ -760,7 +776,7 @@ static void job_submit(struct cow_job *job, blk_opf_t opf, unsigned int offset,
 			bio = job_pool_bio(job, bdev, min(vecs, BIO_MAX_VECS), opf);
 		part = job_fill_bio(job, bio, offset, nr_sectors);
 		vecs -= bio->bi_vcnt;
-		job_send(job, bio, sector, status);
+		job_send(job, bio, bdev, sector, status);
 	}
 }
 
@@ -1222,7 +1238,7 @@ static void engine_round(struct cow_engine *e)
 	e->again = false;
 	write_read(e);
 	finish_at_once(e);
-	e->hook(e->hook_context);
+	e->ops->hook(e->context);
 	submit_writes(e);
 	read_waiting(e);
 	blk_finish_plug(&plug);
@@ -1551,16 +1567,16 @@ static bool knows_nowait(struct block_device *bdev)
 	return queue_is_mq(bdev_get_queue(bdev)) || bdev_synchronous(bdev);
 }
 
-struct cow_engine *cow_engine_create(struct block_device *bdev,
-				     void (*hook)(void *context), void *context)
+struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow_engine_ops *ops,
+				     void *context)
 {
 	struct cow_engine *e = kzalloc(sizeof(*e), GFP_KERNEL);
 	int r;
 
 	if (!e)
 		return ERR_PTR(-ENOMEM);
-	e->hook = hook;
-	e->hook_context = context;
+	e->ops = ops;
+	e->context = context;
 	e->throttle = 100;
 	e->write_ns = WRITE_NS_AT_FIRST;
 	e->rotational = bdev_rot(bdev);

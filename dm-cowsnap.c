@@ -207,7 +207,8 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->verify_on_end = false;
 	cb->via_merge = false;
 	cb->merging = false;
-	cb->flushes = false;
+	cb->losses = NULL;
+	cb->flushed = NULL;
 	cb->piece = false;
 	cb->left.bi_size = 0;
 	cb->exact = false;
@@ -219,10 +220,13 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 {
 	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
+	int r = cow_bio_ended(cb, error);
 
-	if (cb->flushes && cow_flush_tells_user(cb->origin, *error) && !*error)
+	/* A user who was told by an error of this flush needs no other. */
+	if (r == DM_ENDIO_DONE && cb->losses && cow_flush_tells_user(cb->losses, bio->bi_opf) &&
+	    !*error)
 		*error = BLK_STS_IOERR;
-	return cow_bio_ended(cb, error);
+	return r;
 }
 
 static int target_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn,
@@ -304,21 +308,25 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
  * An empty flush: the first of the two is for the origin's device. The store of a sealed origin is
  * held by the table. That of a merge is not: then it is for the merge to decide.
  */
-static bool flush_is_mapped(struct cow_target *ct, struct bio *bio, int *r)
+static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
 {
+	bool is_first = !dm_bio_get_target_bio_nr(cb->bio);
 	struct cow_origin *o = ct->origin;
 
-	*r = DM_MAPIO_REMAPPED;
-	if (!dm_bio_get_target_bio_nr(bio))
-		return true;
-	if (READ_ONCE(o->sealed_end)) {
-		bio_set_dev(bio, o->sealed_bdev);
+	if (is_first)
+		cow_flush_begins(&o->losses);
+	/* Pairs with smp_store_release() in tell_origin(). */
+	if (!is_first && !smp_load_acquire(&o->sealed_end)) {
+		if (READ_ONCE(o->merge))
+			return false;
+		bio_endio(cb->bio);
+		*r = DM_MAPIO_SUBMITTED;
 		return true;
 	}
-	if (READ_ONCE(o->merge))
-		return false;
-	bio_endio(bio);
-	*r = DM_MAPIO_SUBMITTED;
+	if (!is_first)
+		bio_set_dev(cb->bio, o->sealed_bdev);
+	cow_bio_sent(cb);
+	*r = DM_MAPIO_REMAPPED;
 	return true;
 }
 
@@ -334,10 +342,11 @@ static int origin_map(struct dm_target *ti, struct bio *bio)
 	    !cow_is_sealed(ct->origin, bio->bi_iter.bi_sector))
 		return DM_MAPIO_REMAPPED;
 	cb->origin = ct->origin;
-	cb->flushes = !bio_sectors(bio);
-	if (cb->flushes && flush_is_mapped(ct, bio, &r))
-		return r;
 	cb->bio = bio;
+	if (op_is_flush(bio->bi_opf))
+		cb->losses = &ct->origin->losses;
+	if (!bio_sectors(bio) && flush_is_mapped(ct, cb, &r))
+		return r;
 	cb->discard = ct->discard;
 	return cow_bio_map(cb);
 }
@@ -482,12 +491,16 @@ static int snap_map(struct dm_target *ti, struct bio *bio)
 	struct cow_target *ct = ti->private;
 	struct cow_bio *cb = bio_begin(ti, bio);
 
-	if (!bio_sectors(bio)) {
-		bio_set_dev(bio, ct->store_dev->bdev);
-		return DM_MAPIO_REMAPPED;
-	}
 	cb->bio = bio;
 	cb->origin = ct->origin;
+	if (op_is_flush(bio->bi_opf))
+		cb->losses = &ct->store->losses;
+	if (!bio_sectors(bio)) {
+		cow_flush_begins(&ct->store->losses);
+		bio_set_dev(bio, ct->store_dev->bdev);
+		cow_bio_sent(cb);
+		return DM_MAPIO_REMAPPED;
+	}
 	cb->snap = ct->snap;
 	cb->passdown = ct->discard_passdown_origin;
 	cb->full_is_end = ct->claimed;

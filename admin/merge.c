@@ -32,6 +32,7 @@
 #include "disk/meta.h"
 #include "disk/super.h"
 #include "io/merge.h"
+#include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
@@ -258,7 +259,7 @@ static void merge_take_away(struct cow_merge *m)
 		       m->store->bdev, m->id);
 		DMWARN("before %pg is used again: until then it is only partly merged", o->bdev);
 		/* Later flushes of the origin do not reach the store. */
-		if (blkdev_issue_flush(m->store->bdev))
+		if (cow_flush(o, m->store->bdev))
 			DMERR("store %pg: cannot be flushed", m->store->bdev);
 		WRITE_ONCE(o->merge, NULL);
 		cow_engine_set_hurry(o->engine, false);

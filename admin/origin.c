@@ -15,6 +15,7 @@
 #include "io/bio.h"
 #include "io/decide.h"
 #include "origin/absent.h"
+#include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "origin/pace.h"
@@ -37,6 +38,17 @@ static void origin_free(struct cow_origin *o)
 	kfree(o->around);
 	kfree(o);
 }
+
+static void engine_flush_failed(void *context, struct gendisk *disk, blk_opf_t opf,
+				blk_status_t status)
+{
+	cow_flush_failed(context, disk, opf, status);
+}
+
+static const struct cow_engine_ops engine_ops = {
+	.hook = cow_copy_work,
+	.flush_failed = engine_flush_failed,
+};
 
 static int origin_init_resources(struct cow_origin *o)
 {
@@ -62,7 +74,7 @@ static int origin_init_resources(struct cow_origin *o)
 				     MAJOR(o->bdev->bd_dev), MINOR(o->bdev->bd_dev));
 	if (!o->wq || !o->room_wq)
 		return -ENOMEM;
-	o->engine = cow_engine_create(o->bdev, cow_copy_work, o);
+	o->engine = cow_engine_create(o->bdev, &engine_ops, o);
 	return PTR_ERR_OR_ZERO(o->engine);
 }
 
@@ -79,6 +91,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	mutex_init(&o->admin_lock);
 	INIT_LIST_HEAD(&o->stores);
 	INIT_LIST_HEAD(&o->all_stores);
+	INIT_LIST_HEAD(&o->flush_stores);
 	INIT_LIST_HEAD(&o->tables);
 	spin_lock_init(&o->state_lock);
 	INIT_LIST_HEAD(&o->held);

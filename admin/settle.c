@@ -689,7 +689,7 @@ static void give_places(struct batch *b)
 static int settle_taken(struct batch *b)
 {
 	struct cow_origin *o = b->store->origin;
-	unsigned int failed = cow_flushes_failed(o);
+	unsigned int losses = cow_losses(&o->losses);
 	int r;
 
 	carry_runs(b);
@@ -697,7 +697,7 @@ static int settle_taken(struct batch *b)
 		return 0;
 	r = cow_flush(o, o->bdev);
 	/* What home has lost of these may have been told to others. */
-	if (!r && cow_flushes_failed(o) != failed)
+	if (!r && cow_losses(&o->losses) != losses)
 		r = -EIO;
 	if (r)
 		leave_runs(b, &b->carried);

@@ -183,6 +183,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	cow_known_init(&store->known);
 	cow_space_init(&store->space, NULL, bdev_nr_sectors(bdev) >> store->chunk_shift,
 		       &origin->state_lock);
+	list_add_tail_rcu(&store->flush_node, &origin->flush_stores);
 	return store;
 }
 
@@ -206,6 +207,8 @@ static void store_quiesce(struct cow_store *store)
 
 static void store_free(struct cow_store *store)
 {
+	list_del_rcu(&store->flush_node);
+	synchronize_rcu();
 	cow_snaps_free(store);
 	kvfree(rcu_dereference_protected(store->live, true));
 	cow_map_destroy(&store->map);

@@ -124,20 +124,29 @@ static int merge_close(struct cow_merge *m)
 	return r;
 }
 
+/* Flushes that have failed of what is written then. What is sealed is in the store. */
+static unsigned int stretch_losses(const struct cow_merge *m)
+{
+	const struct cow_origin *o = m->store->origin;
+	unsigned int nr = cow_losses(&o->losses);
+
+	return READ_ONCE(o->sealed_end) ? nr + cow_losses(&m->store->losses) : nr;
+}
+
 /* Roll one stretch back. After an error it is still the snapshot's. */
 static int merge_copy(struct cow_merge *m)
 {
 	struct cow_origin *o = m->store->origin;
-	unsigned int failed = cow_flushes_failed(o);
+	unsigned int losses = stretch_losses(m);
 	int r = cow_void_stretch(m);
 
 	cow_void_end(m);
 	if (!r)
 		r = cow_carry_stretch(m);
 	if (!r)
-		r = cow_origin_flush(o);
+		r = cow_origin_flush_devices(o);
 	/* What home has lost of it may have been told to others. */
-	if (!r && cow_flushes_failed(o) != failed)
+	if (!r && stretch_losses(m) != losses)
 		r = -EIO;
 	if (r)
 		stretch_open(m, m->done);

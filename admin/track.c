@@ -26,6 +26,7 @@
 #include "dm-cowsnap.h"
 #include "admin/merge.h"
 #include "admin/track.h"
+#include "disk/commit.h"
 #include "disk/current.h"
 #include "disk/meta.h"
 #include "disk/super.h"
@@ -444,12 +445,14 @@ static void take_from_map(struct cow_tracker *t)
 }
 
 /*
- * With the marks of all regions, so that no write waits for any of it. Nobody else knows the
- * tracker yet: the lock is for what the blocks are made in, and writes may wait for another
+ * Durably, with the marks of all regions, so that no write waits for any of it. Nobody else knows
+ * the tracker yet: the lock is for what the blocks are made in, and writes may wait for another
  * tracker's mark.
  */
 static int write_blocks(struct cow_tracker *t)
 {
+	struct cow_meta *meta = t->store->meta;
+	unsigned int losses = cow_meta_losses(meta);
 	u64 page;
 	int r = 0;
 
@@ -461,7 +464,7 @@ static int write_blocks(struct cow_tracker *t)
 		mutex_unlock(&t->store->track_lock);
 		cond_resched();
 	}
-	return r;
+	return r ?: cow_meta_flush(meta, losses);
 }
 
 /* From LIVE to TRACKER, durably, with all that it knows: its marks are on the disk. */

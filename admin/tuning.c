@@ -103,6 +103,7 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 	unsigned int percent = given->value.redirect;
 	const char *why = percent ? stands_in_the_way(store) : NULL;
 	struct cow_change change;
+	bool began = false;
 	int r = 0;
 
 	if (why) {
@@ -111,9 +112,14 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 	} else if (percent && store->writable && will_log(store, given)) {
 		/* Small zones would be full, and be left, all the time. */
 		r = cow_super_extend(store, cow_zones_first_blocks(store));
+		if (r)
+			DMWARN("store %pg: no tables made ready (%d): what is redirected is slower",
+			       store->bdev, r);
+		r = 0;
 	}
 	if (!r) {
 		cow_change_begin(&change, store, NULL);
+		began = percent && !change.options.redirect;
 		change.options.redirect = percent;
 		change.either = true;
 		r = cow_change_end(&change);
@@ -121,9 +127,11 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 	if (!r) {
 		spin_lock(&store->origin->state_lock);
 		cow_current_hook(store);
-		if (percent)
+		if (began)
 			cow_zones_outgrow(store);
 		spin_unlock(&store->origin->state_lock);
+		/* Whatever becomes of the other options. */
+		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	}
 	cow_admin_leave(store->origin, noio);
 	return r;
@@ -164,8 +172,7 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 	}
 	spin_unlock(&store->origin->state_lock);
 	/* Zones are left, or named. */
-	if (store->meta &&
-	    (is_given(given, COW_OPTION_LOG) || is_given(given, COW_OPTION_REDIRECT)))
+	if (store->meta && is_given(given, COW_OPTION_LOG))
 		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	if (is_given(given, COW_OPTION_THROTTLE)) {
 		cow_engine_set_throttle(store->origin->engine, given->value.throttle);

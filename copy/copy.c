@@ -54,6 +54,7 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_store *store = p->store;
 
+	p->losses = cow_losses(&store->losses);
 	p->status = job->read_status;
 	p->unread = p->status;
 	if (!p->status && p->check_source)
@@ -122,9 +123,26 @@ static void store_job_done(struct cow_job *job)
 	}
 }
 
+/*
+ * What failed then is not lost any more, if it is all that the job writes. Slots that are in a
+ * commit may be.
+ */
+static void store_job_again(struct cow_job *job)
+{
+	struct cow_pending *leader = container_of(job, struct cow_pending, job);
+	struct cow_pending *p;
+
+	if (!list_is_singular(&leader->sharers) || job->nr_sectors > PAGE_SECTORS)
+		return;
+	p = list_first_entry(&leader->sharers, struct cow_pending, node);
+	if (p->commit == COW_NOT_JOINED)
+		p->losses = cow_losses(&p->store->losses);
+}
+
 static const struct cow_job_ops copy_job_ops = {
 	.ready = store_job_ready,
 	.done = store_job_done,
+	.again = store_job_again,
 };
 
 static void pending_set_job(struct cow_pending *leader, struct block_device *bdev,

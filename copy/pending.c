@@ -91,10 +91,11 @@ void cow_pending_free(struct cow_origin *o, struct cow_pending *p)
 	o->nr_spare_pendings++;
 }
 
-static struct cow_pending *pending_add(struct cow_pending *p, struct cow_store *store, u64 first,
-				       u64 nr, enum cow_kind kind, u64 place, u32 nr_room)
+static struct cow_pending *pending_add(struct cow_store *store, bool spare, u64 first, u64 nr,
+				       enum cow_kind kind, u64 place, u32 nr_room)
 {
 	struct cow_origin *o = store->origin;
+	struct cow_pending *p = pending_get(o, !spare);
 
 	if (!p)
 		return NULL;
@@ -105,6 +106,7 @@ static struct cow_pending *pending_add(struct cow_pending *p, struct cow_store *
 	p->kind = kind;
 	p->place = place;
 	p->nr_room = nr_room;
+	p->spare = spare;
 	p->own = cow_kind_is_private(kind);
 	p->turn = store->own_turn;
 	store->nr_own[p->turn] += p->own;
@@ -114,6 +116,7 @@ static struct cow_pending *pending_add(struct cow_pending *p, struct cow_store *
 	INIT_LIST_HEAD(&p->sharers);
 	pending_tree_insert(p, &store->pendings);
 	store->nr_pendings++;
+	WRITE_ONCE(store->nr_needed, store->nr_needed + !spare);
 	o->nr_pendings++;
 	return p;
 }
@@ -122,16 +125,14 @@ struct cow_pending *cow_pending_add(struct cow_store *store, u64 first, u64 nr,
 				    enum cow_kind kind, u64 place, u32 nr_room)
 {
 	lockdep_assert_held(&store->origin->state_lock);
-	return pending_add(pending_get(store->origin, true), store, first, nr, kind, place,
-			   nr_room);
+	return pending_add(store, false, first, nr, kind, place, nr_room);
 }
 
 struct cow_pending *cow_pending_add_spare(struct cow_store *store, u64 first, u64 nr,
 					  enum cow_kind kind, u64 place, u32 nr_room)
 {
 	lockdep_assert_held(&store->origin->state_lock);
-	return pending_add(pending_get(store->origin, false), store, first, nr, kind, place,
-			   nr_room);
+	return pending_add(store, true, first, nr, kind, place, nr_room);
 }
 
 void cow_pending_remove(struct cow_pending *p)

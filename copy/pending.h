@@ -54,6 +54,7 @@ struct cow_pending {
 	enum cow_pending_mode mode;
 	bool own;			/* a snapshot's, counted in store->nr_own[turn] */
 	u8 turn;
+	bool spare;			/* of cow_pending_add_spare() */
 	bool settles;			/* settling needs it: counted in store->nr_settling */
 	bool publishing;		/* counted in origin->publishing */
 	bool needed;			/* from the start a write waited for part of it */
@@ -69,6 +70,7 @@ struct cow_pending {
 	struct cow_log_write *record;	/* of the log, that commits it instead; or NULL */
 	bool may_count;			/* a record or tables have its slots: perhaps the disk */
 	bool again;			/* no memory to join: to be copied once more */
+	unsigned int losses;		/* of the store, before its data was sent */
 	blk_status_t status;
 	struct cow_bio *carrier;	/* modes COW_BY_BIO and COW_BY_DATA: the write itself */
 	unsigned long zero[BITS_TO_LONGS(COW_RUN_CHUNKS)];

@@ -237,6 +237,7 @@ void cow_pending_release(struct cow_pending *p)
 	pending_free_room(p);
 	store->nr_own[p->turn] -= p->own;
 	store->nr_settling -= p->settles;
+	WRITE_ONCE(store->nr_needed, store->nr_needed - !p->spare);
 	/* Not before: settling looks for what the map has. */
 	if (p->kind == COW_CURRENT)
 		cow_store_settle(store);

@@ -305,9 +305,9 @@ static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct z
  * would not do: a device tells of a lost write once, so the first copy could fail with that, and
  * the second one be written.
  */
-static int turn_flush(struct cow_store *store)
+static int turn_flush(struct cow_store *store, unsigned int losses)
 {
-	int r = cow_meta_flush(store->meta);
+	int r = cow_meta_flush(store->meta, losses);
 
 	if (r)
 		DMERR_LIMIT("store %pg: tables of its log cannot be flushed (%d)", store->bdev, r);
@@ -371,6 +371,7 @@ static void turn_undo(struct cow_store *store, unsigned int i, struct zone_turn 
 static int turn_zones(struct cow_store *store)
 {
 	struct zone_turn turn[COWSNAP_ZONES] = {};
+	unsigned int losses = cow_meta_losses(store->meta);
 	bool changes = false;
 	unsigned int i;
 	int r = 0, error;
@@ -385,7 +386,7 @@ static int turn_zones(struct cow_store *store)
 	}
 	if (!changes)
 		return r;
-	error = turn_flush(store) ?: turn_name(store, turn);
+	error = turn_flush(store, losses) ?: turn_name(store, turn);
 	for (i = 0; i < COWSNAP_ZONES; i++) {
 		if (error)
 			turn_undo(store, i, &turn[i]);

@@ -56,34 +56,50 @@ blk_opf_t cow_meta_fua(const struct cow_meta *meta)
 
 /* ----------------------------------------------------------- flushes that fail */
 
-void cow_meta_write_failed(struct cow_meta *meta, blk_opf_t flags)
+unsigned int cow_meta_losses(const struct cow_meta *meta)
 {
-	struct cow_store *store = meta->store;
+	return cow_losses(&meta->store->losses);
+}
 
-	/* The block layer flushes in place of FUA. */
-	if (!(flags & REQ_PREFLUSH) && !((flags & REQ_FUA) && meta_needs_flush(meta)))
-		return;
-	cow_flush_lost(store->origin, store->bdev);
+bool cow_meta_has_lost(const struct cow_meta *meta, unsigned int since)
+{
+	/* Elsewhere each write with FUA tells of itself. */
+	return meta_needs_flush(meta) && cow_meta_losses(meta) != since;
 }
 
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
 		   size_t bytes)
 {
-	blk_opf_t opf = REQ_OP_WRITE | REQ_META | REQ_SYNC | flags;
-	int r = cow_meta_io(meta->store->bdev, opf, sector, data, bytes);
+	blk_opf_t opf = REQ_OP_WRITE | REQ_META | REQ_SYNC | (flags & ~REQ_PREFLUSH);
+	/* By itself: else a sector that cannot be written would count as a flush that failed. */
+	bool flushes = flags & REQ_FUA && meta_needs_flush(meta);
+	struct cow_store *store = meta->store;
+	unsigned int losses, tries = COW_WRITE_TRIES;
+	int r;
 
-	if (r)
-		cow_meta_write_failed(meta, flags);
+	/*
+	 * By itself: device mapper does not tell if a flush in front of data fails. It is counted,
+	 * which is for those who rely on what came before. This write is behind it in any case.
+	 */
+	if (flags & REQ_PREFLUSH)
+		cow_flush(store->origin, store->bdev);
+	if (flushes)
+		opf &= ~REQ_FUA;
+	do {
+		losses = cow_meta_losses(meta);
+		r = cow_meta_io_of(store->origin, store->bdev, opf, sector, data, bytes);
+		if (r || !flushes)
+			return r;
+		r = cow_meta_flush(meta, losses);
+	} while (r && --tries);
 	return r;
 }
 
-int cow_meta_flush(struct cow_meta *meta)
+int cow_meta_flush(struct cow_meta *meta, unsigned int since)
 {
 	int r = cow_flush(meta->store->origin, meta->store->bdev);
 
-	if (r)
-		cow_meta_write_failed(meta, REQ_PREFLUSH);
-	return r;
+	return r ?: cow_meta_losses(meta) != since ? -EIO : 0;
 }
 
 void cow_meta_kick(struct cow_meta *meta)
@@ -171,7 +187,8 @@ static void commit_endio(struct bio *bio)
 
 	if (bio->bi_status) {
 		meta->status = bio->bi_status;
-		cow_meta_write_failed(meta, bio->bi_opf);
+		cow_flush_failed(meta->store->origin, meta->store->bdev->bd_disk, bio->bi_opf,
+				 bio->bi_status);
 	}
 	if (bio != &meta->bio)
 		bio_put(bio);
@@ -269,6 +286,15 @@ static void commit_await_data(struct cow_meta *meta)
 	}
 }
 
+/* Flushes that had failed before anything was written that the commit makes durable. */
+static unsigned int first_losses(struct cow_meta *meta)
+{
+	const struct cow_pending *p = list_first_entry_or_null(&meta->members, struct cow_pending,
+							       member);
+
+	return p ? p->losses : cow_meta_losses(meta);
+}
+
 /* True: it has been started, and ended at once. */
 static bool commit_start(struct cow_meta *meta)
 {
@@ -288,6 +314,7 @@ static bool commit_start(struct cow_meta *meta)
 		return atomic_dec_and_test(&meta->ios);
 	mutex_lock(&meta->blocks_lock);
 	meta->bio_is_used = false;
+	meta->losses = first_losses(meta);
 	meta->sequence++;
 	nr = commit_gather(meta);
 	trace_cowsnap_commit(meta->store->bdev->bd_dev, meta->sequence, nr);
@@ -377,6 +404,16 @@ static bool commit_is_over(struct cow_meta *meta)
 	return false;
 }
 
+/* Its own flush has succeeded, but another one has taken the error of what was lost. */
+static void commit_heed_losses(struct cow_meta *meta)
+{
+	if (meta->status || !cow_meta_has_lost(meta, meta->losses))
+		return;
+	DMERR("store %pg: a flush failed, copies under way may be lost: load its tables again",
+	      meta->store->bdev);
+	meta->status = BLK_STS_IOERR;
+}
+
 static bool commit_is_under_way(const struct cow_meta *meta)
 {
 	enum meta_phase phase = READ_ONCE(meta->phase);
@@ -404,6 +441,7 @@ bool cow_meta_collect(struct cow_meta *meta, struct list_head *ended,
 		return true;
 	if (!commit_is_over(meta))
 		return false;
+	commit_heed_losses(meta);
 	trace_cowsnap_committed(meta->store->bdev->bd_dev, meta->sequence,
 				blk_status_to_errno(meta->status));
 	blocks_written(meta);
@@ -430,6 +468,13 @@ bool cow_meta_join(struct cow_pending *p, struct cow_job *job)
 	struct cow_meta *meta = p->store->meta;
 	int r = meta->failed ? -EIO : 0;
 
+	/* Data that came first was durable by itself: did another flush take its error? */
+	if (!job && p->mode != COW_BY_MARK && cow_meta_has_lost(meta, p->losses)) {
+		p->status = BLK_STS_IOERR;
+		return false;
+	}
+	if (!job)
+		p->losses = cow_meta_losses(meta);
 	p->ticket = 0;
 	mutex_lock(&meta->blocks_lock);
 	if (!r)

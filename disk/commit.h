@@ -51,16 +51,30 @@ void cow_meta_kick(struct cow_meta *meta);
 blk_opf_t cow_meta_fua(const struct cow_meta *meta);
 
 /*
- * Write metadata of the store and wait, or flush it, with the metadata acquired. What is lost by a
- * flush that fails is not said again: users of the origin are told (origin/flush.h). Returns 0 or a
- * negative errno. May sleep.
+ * How many flushes of the store have failed: see origin/flush.h. And are there more by now than
+ * then, so that what was written with cow_meta_fua() in between may be lost? Any context.
+ */
+unsigned int cow_meta_losses(const struct cow_meta *meta);
+bool cow_meta_has_lost(const struct cow_meta *meta, unsigned int since);
+
+/* What another flush may have lost is written, or flushed, so often in all. */
+#define COW_WRITE_TRIES		3U
+
+/*
+ * Write metadata of the store and wait, with the metadata acquired or under a lock of its own. With
+ * REQ_FUA it is durable. With REQ_PREFLUSH it comes behind a flush, whose error is not its own: who
+ * relies on what was written before calls cow_meta_flush(). Returns 0 or a negative errno. May
+ * sleep.
  */
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
 		   size_t bytes);
-int cow_meta_flush(struct cow_meta *meta);
 
-/* A write with these flags has failed that is not waited for: the same. Any context. */
-void cow_meta_write_failed(struct cow_meta *meta, blk_opf_t flags);
+/*
+ * Flush the store. 0: all that was written without FUA since cow_meta_losses() was @since is
+ * durable. Else a negative errno: any of it may be lost, and nobody says so a second time. May
+ * sleep.
+ */
+int cow_meta_flush(struct cow_meta *meta, unsigned int since);
 
 /*
  * A commit is durable: once the store has been idle for a second the superblocks name

@@ -29,6 +29,9 @@
 #define MEMORY_TRIES	500U
 #define MEMORY_JIFFIES	(HZ / 50 + 1)
 
+/* With so many table blocks that cannot be read in a row the device is gone. */
+#define UNREAD_MOST	16U
+
 /* Once a second, before the store is given up. */
 #define PUT_RIGHT_TRIES	6U
 
@@ -112,6 +115,7 @@ static int write_blocks(struct cow_meta *meta, const struct cow_places *places, 
 			bool freed)
 {
 	struct walk w = { .at = places, .end = places + nr };
+	unsigned int losses = cow_meta_losses(meta);
 	void *copy = cow_meta_scratch(meta);
 	struct cow_block *b;
 	int r = 0;
@@ -124,7 +128,7 @@ static int write_blocks(struct cow_meta *meta, const struct cow_places *places, 
 				   b->sector, copy, meta->geometry.block_bytes);
 		meta->stats.block_writes++;
 	}
-	return r ?: cow_meta_flush(meta);
+	return r ?: cow_meta_flush(meta, losses);
 }
 
 static void free_in_memory(struct cow_meta *meta, const struct cow_places *places, size_t nr)
@@ -193,6 +197,12 @@ static int hold(struct cow_meta *meta, const struct cow_places *places, size_t n
 	return i ?: r == -ENOMEM ? r : -EUCLEAN;
 }
 
+/* Does somebody wait for this to end? */
+static bool is_closing(const struct cow_store *store)
+{
+	return READ_ONCE(store->closing) || READ_ONCE(store->settle.stopped);
+}
+
 /* A number like that of a commit: a dump that was made before is older than the store. */
 static int write_numbered(struct cow_meta *meta, const struct cow_places *places, size_t nr,
 			  bool freed)
@@ -204,7 +214,7 @@ static int write_numbered(struct cow_meta *meta, const struct cow_places *places
 /*
  * Free on the disk and then in memory, or as they were. What fails to be written may be there or
  * not, and the whole block may be torn, so memory's content is written over it: the blocks stay
- * until then. A device may be gone for a while.
+ * until then. A device may be gone for a while, but who closes the store does not wait for it.
  */
 static int write_held(struct cow_meta *meta, const struct cow_places *places, size_t nr)
 {
@@ -213,7 +223,7 @@ static int write_held(struct cow_meta *meta, const struct cow_places *places, si
 	if (!write_numbered(meta, places, nr, true))
 		return 0;
 	while (write_numbered(meta, places, nr, false)) {
-		if (!--tries)
+		if (!--tries || is_closing(meta->store))
 			return -ENOTRECOVERABLE;
 		schedule_timeout_uninterruptible(HZ);
 	}
@@ -280,18 +290,25 @@ void cow_slots_stay(struct cow_store *store, int r)
 	       store->bdev, r);
 }
 
+/* How often something may still fail. */
+struct patience {
+	unsigned int memory, unread;
+};
+
 /* Returns how many of the first places are dealt with, 0: try again. Else why the others stay. */
 static int free_dead(struct cow_store *store, const struct cow_places *places, size_t nr,
-		     unsigned int *tries)
+		     struct patience *left)
 {
 	int r = cow_slots_free(store, places, nr);
 
+	if (r > 0)
+		left->unread = UNREAD_MOST;
 	/* The others are in other blocks, or there is nothing else wrong with them. */
 	if (r == -EUCLEAN) {
 		cow_slots_stay(store, r);
-		return 1;
+		return --left->unread && !READ_ONCE(store->closing) ? 1 : r;
 	}
-	if (r != -ENOMEM || READ_ONCE(store->closing) || !--*tries)
+	if (r != -ENOMEM || READ_ONCE(store->closing) || !--left->memory)
 		return r;
 	/* Commits free some in between. */
 	schedule_timeout_uninterruptible(MEMORY_JIFFIES);
@@ -300,11 +317,11 @@ static int free_dead(struct cow_store *store, const struct cow_places *places, s
 
 void cow_slots_free_dead(struct cow_store *store, const struct cow_places *places, size_t nr)
 {
-	unsigned int tries = MEMORY_TRIES;
+	struct patience left = { .memory = MEMORY_TRIES, .unread = UNREAD_MOST };
 	int r;
 
 	while (nr) {
-		r = free_dead(store, places, nr, &tries);
+		r = free_dead(store, places, nr, &left);
 		if (r < 0) {
 			cow_slots_stay(store, r);
 			return;

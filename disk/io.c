@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 
 #include "disk/io.h"
+#include "origin/flush.h"
 
 /* Pages of a bio without further memory: enough for a table block wherever it begins. */
 #define META_VECS	4U
@@ -34,8 +35,8 @@ size_t cow_bio_add_buffer(struct bio *bio, void *buffer, size_t bytes)
 	return done;
 }
 
-int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
-		size_t bytes)
+int cow_meta_io_of(struct cow_origin *o, struct block_device *bdev, blk_opf_t opf,
+		   sector_t sector, void *buffer, size_t bytes)
 {
 	unsigned int nr = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
 	struct bio_vec few[META_VECS], *many = NULL;
@@ -53,9 +54,15 @@ int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void 
 		buffer += part;
 		bytes -= part;
 		sector += part >> SECTOR_SHIFT;
-		r = submit_bio_wait(&bio);
+		r = o ? cow_flush_io(o, bdev, &bio) : submit_bio_wait(&bio);
 		bio_uninit(&bio);
 	}
 	kfree(many);
 	return r;
+}
+
+int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buffer,
+		size_t bytes)
+{
+	return cow_meta_io_of(NULL, bdev, opf, sector, buffer, bytes);
 }

@@ -60,6 +60,7 @@
 #include "disk/seal.h"
 #include "disk/super.h"
 #include "disk/track.h"
+#include "origin/flush.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
 #include "store/error.h"
@@ -578,7 +579,7 @@ static int judge_suspects(struct cow_loader *l)
 
 	/* Data that is believed because it can be read has to be durable. */
 	if (!r && l->nr_suspects && l->store->writable)
-		r = blkdev_issue_flush(l->store->bdev);
+		r = cow_flush(l->store->origin, l->store->bdev);
 	while (!r && l->nr_judged < l->nr_suspects) {
 		r = judge_one(l, &l->suspects[l->nr_judged]);
 		if (!r)
@@ -622,6 +623,7 @@ static struct cow_placed_slot *gather_slots(struct cow_loader *l, size_t *nr)
 static int change_slots(struct cow_loader *l)
 {
 	struct cow_store *store = l->store;
+	unsigned int losses = cow_meta_losses(l->meta);
 	struct cow_placed_slot *slots;
 	size_t nr;
 	int r;
@@ -638,7 +640,7 @@ static int change_slots(struct cow_loader *l)
 	cow_meta_release(l->meta);
 	kvfree(slots);
 	/* Durable before the superblock says that nothing is in doubt any more. */
-	return r ?: blkdev_issue_flush(store->bdev);
+	return r ?: cow_meta_flush(l->meta, losses);
 }
 
 /* All that they had is in the tables: the superblock that is written next names no zone. */

@@ -40,6 +40,7 @@
 #include "disk/meta.h"
 #include "disk/private.h"
 #include "disk/slots.h"
+#include "origin/flush.h"
 #include "origin/origin.h"
 #include "store/space.h"
 #include "store/store.h"
@@ -65,7 +66,10 @@ MODULE_PARM_DESC(log_gap,
  */
 #define LOG_JOB_SECTORS		(256U << 10 >> SECTOR_SHIFT)
 
-/* With more copies and redirected writes than these under way nobody waits for a single trip. */
+/*
+ * With more copies and redirected writes than these under way nobody waits for a single trip. What
+ * settling has under way does not count.
+ */
 #define QUICK_PENDINGS		8U
 
 /* Between two turns of the zones at least. */
@@ -91,6 +95,7 @@ struct cow_log_member {
 /* A record, from its first member to the end of all records before it. */
 struct cow_log_write {
 	struct list_head node;		/* zone->under_way */
+	struct llist_node unsure;	/* meta->log.unsure */
 	struct cow_meta *meta;
 	unsigned int zone;
 	u64 chunk;			/* its own; data is behind it */
@@ -100,6 +105,8 @@ struct cow_log_write {
 	u32 nr_members;
 	u32 left;			/* members that cow_log_done() has not been called for */
 	u64 said_end;			/* where the durable ones end that it speaks of */
+	unsigned int losses;		/* cow_meta_losses() when it was sent */
+	bool again;			/* it was sent a second time */
 	bool ended;
 	unsigned int size;		/* whose gap it has: meta->log.gap[]; or NOT_JUDGED */
 	u32 gap_most;
@@ -279,7 +286,7 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 	if (!spares_trips_only(store))
 		return job->nr_sectors <= LOG_JOB_SECTORS;
 	return job->nr_sectors < LOG_JOB_SECTORS &&
-	       READ_ONCE(store->nr_pendings) <= QUICK_PENDINGS &&
+	       READ_ONCE(store->nr_needed) <= QUICK_PENDINGS &&
 	       !cow_engine_writes_at_once(store->origin->engine);
 }
 
@@ -399,6 +406,19 @@ static void record_seal(struct cow_log_write *w)
 						  g->block_bytes));
 }
 
+/* All of it is written once more. */
+static void record_unsure(struct cow_log_write *w)
+{
+	struct cow_meta *meta = w->meta;
+
+	w->again = true;
+	/* Keeps @meta and the engine: from then on it may end at any time. */
+	rcu_read_lock();
+	llist_add(&w->unsure, &meta->log.unsure);
+	cow_meta_kick(meta);
+	rcu_read_unlock();
+}
+
 static void record_endio(struct bio *bio)
 {
 	struct cow_log_write *w = bio->bi_private;
@@ -406,8 +426,17 @@ static void record_endio(struct bio *bio)
 	u32 i, nr = w->nr_members;
 
 	if (status)
-		cow_meta_write_failed(w->meta, bio->bi_opf);
+		cow_flush_failed(w->meta->store->origin, w->meta->store->bdev->bd_disk,
+				 bio->bi_opf, status);
 	bio_put(bio);
+	/* The flush that failed, its own or another, may have told of others' writes, or of it. */
+	if (cow_meta_has_lost(w->meta, w->losses)) {
+		if (!w->again) {
+			record_unsure(w);
+			return;
+		}
+		status = status ?: BLK_STS_IOERR;
+	}
 	if (w->sent_ns)
 		w->ended_ns = ktime_get_ns();
 	/* With the end of its last job the record may go at any time. */
@@ -435,21 +464,14 @@ static void add_data(struct cow_log_write *w, struct bio *bio)
 	}
 }
 
-void cow_log_send(struct cow_meta *meta)
+static void record_submit(struct cow_log_write *w)
 {
 	/* Writers wait for this: see cow_pending_write(). */
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE;
+	struct cow_meta *meta = w->meta;
 	struct block_device *bdev = meta->store->bdev;
-	struct cow_log_write *w = meta->log.open;
 	struct bio *bio;
 
-	if (!w)
-		return;
-	meta->log.open = NULL;
-	w->left = w->nr_members;
-	record_seal(w);
-	trace_cowsnap_record(bdev->bd_dev, meta->log.zone[w->zone].series,
-			     meta->log.zone[w->zone].index - 1, w->nr);
 	/* Without FUA of the device the block layer flushes. */
 	if (bdev_write_cache(bdev))
 		opf |= REQ_FUA;
@@ -460,10 +482,37 @@ void cow_log_send(struct cow_meta *meta)
 	__bio_add_page(bio, virt_to_page(w->block), meta->geometry.block_bytes,
 		       offset_in_page(w->block));
 	add_data(w, bio);
-	meta->stats.records++;
 	if (bdev_rot(bdev))
 		w->sent_ns = ktime_get_ns();
+	w->losses = cow_meta_losses(meta);
 	submit_bio_noacct(bio);
+}
+
+static void send_again(struct cow_meta *meta)
+{
+	struct cow_log_write *w, *next;
+
+	llist_for_each_entry_safe(w, next, llist_del_all(&meta->log.unsure), unsure) {
+		w->size = NOT_JUDGED;
+		record_submit(w);
+	}
+}
+
+void cow_log_send(struct cow_meta *meta)
+{
+	struct cow_log_write *w = meta->log.open;
+
+	if (!llist_empty(&meta->log.unsure))
+		send_again(meta);
+	if (!w)
+		return;
+	meta->log.open = NULL;
+	w->left = w->nr_members;
+	record_seal(w);
+	trace_cowsnap_record(meta->store->bdev->bd_dev, meta->log.zone[w->zone].series,
+			     meta->log.zone[w->zone].index - 1, w->nr);
+	meta->stats.records++;
+	record_submit(w);
 }
 
 /* --------------------------------------------------------------- and has ended */

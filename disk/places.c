@@ -10,6 +10,7 @@
 
 #include "dm-cowsnap.h"
 #include "disk/checkpoint.h"
+#include "disk/commit.h"
 #include "disk/direct.h"
 #include "disk/meta.h"
 #include "disk/places.h"
@@ -21,11 +22,12 @@
 #include "store/space.h"
 #include "store/store.h"
 
-/* Write the chunk empty, then announce it by its slot; that flushes the chunk as well. */
+/* Write the chunk empty, durably, then announce it by its slot. */
 static int records_announce(struct cow_store *store, u64 index, u64 place)
 {
 	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
 	struct cowsnap_slot slot;
+	unsigned int losses = cow_meta_losses(store->meta);
 	struct cow_change c;
 	u32 block;
 	int r = 0;
@@ -33,6 +35,7 @@ static int records_announce(struct cow_store *store, u64 index, u64 place)
 	cow_change_fill(&c, store, NULL);
 	for (block = 0; block < g->chunk_blocks && !r; block++)
 		r = cow_records_write(&c, index, block, 0);
+	r = r ?: cow_meta_flush(store->meta, losses);
 	/* The slot's block has to be in memory, so that a failed write can be undone. */
 	if (!r)
 		r = cow_meta_read_slot(store->meta, place, &slot);

@@ -15,7 +15,6 @@
 #include "disk/blocks.h"
 #include "disk/commit.h"
 #include "disk/direct.h"
-#include "disk/io.h"
 #include "disk/meta.h"
 #include "disk/prepare.h"
 #include "disk/super.h"
@@ -26,6 +25,9 @@
 
 /* Most table blocks made ready at a time. */
 #define EXTEND_BLOCKS_MAX	4096U
+
+/* Bytes of them that are written in one hold of the lock that others wait for. */
+#define EXTEND_PIECE		(512U << 10)
 
 /* So many at least where writes are redirected: each time takes turns of the disk from them. */
 #define EXTEND_BLOCKS_REDIRECT	2048U
@@ -54,8 +56,7 @@ static int write_empty_run(struct cow_store *store, const struct cowsnap_segment
 			cow_meta_seal(store->meta, from + i,
 				      sector + i * (g->block_bytes >> SECTOR_SHIFT),
 				      data + i * g->block_bytes, 0, 0);
-		r = cow_meta_io(store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC, sector, data,
-				(size_t)nr * g->block_bytes);
+		r = cow_meta_write(store->meta, 0, sector, data, (size_t)nr * g->block_bytes);
 		from += nr;
 	}
 	kvfree(large);
@@ -82,10 +83,51 @@ static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
 	return r;
 }
 
+/*
+ * Empty blocks up to @to, from the first that no superblock names on. What else is written outside
+ * of commits, and the memory for it, is guarded by the lock: others have it in between, and may
+ * name some of the blocks.
+ */
+static int write_in_pieces(struct cow_store *store, u32 to)
+{
+	u32 piece = EXTEND_PIECE / cow_meta_block_bytes(store->meta), from = 0, end;
+	int r = 0;
+
+	while (from < to && !r) {
+		mutex_lock(&store->records_lock);
+		from = max(from, store->space.blocks);
+		end = min(from + piece, to);
+		if (from < end)
+			r = write_empty_blocks(store, from, end);
+		mutex_unlock(&store->records_lock);
+		from = end;
+	}
+	return r;
+}
+
+/*
+ * The same, durably. The flush that comes with the superblocks would not do: the first copy could
+ * fail with what was lost, and the second one be written.
+ */
+static int make_empty_blocks(struct cow_store *store, u32 to)
+{
+	unsigned int losses, tries = COW_WRITE_TRIES;
+	int r;
+
+	do {
+		losses = cow_meta_losses(store->meta);
+		r = write_in_pieces(store, to);
+		if (r)
+			return r;
+		r = cow_meta_flush(store->meta, losses);
+	} while (r && --tries);
+	return r;
+}
+
 /* Blocks are made ready up to this one next, of at least @wanted in the end. */
 static u32 extend_to(const struct cow_store *store, u64 wanted)
 {
-	u32 from = store->space.blocks;
+	u32 from = READ_ONCE(store->space.blocks);
 	u64 more = max_t(u64, from / 8, COWSNAP_COMMIT_BLOCKS);
 
 	if (wanted > from)
@@ -93,7 +135,7 @@ static u32 extend_to(const struct cow_store *store, u64 wanted)
 	return min_t(u64, from + min_t(u64, more, EXTEND_BLOCKS_MAX), store->space.max_blocks);
 }
 
-/* The superblock names the blocks once they are there; writing it flushes them first. */
+/* The superblock names the blocks once they are there. */
 static int super_name_blocks(struct cow_store *store, u32 to)
 {
 	struct cow_change c;
@@ -106,32 +148,17 @@ static int super_name_blocks(struct cow_store *store, u32 to)
 	return cow_change_make(&c);
 }
 
-static int super_extend(struct cow_store *store)
+/* Commits go on while empty blocks are written, since no superblock names these yet. */
+static int extend(struct cow_store *store, u64 wanted)
 {
-	u32 to = extend_to(store, 0);
-	int r = write_empty_blocks(store, store->space.blocks, to);
+	u32 to = extend_to(store, wanted);
+	int r = make_empty_blocks(store, to);
 
-	return r ?: super_name_blocks(store, to);
-}
-
-/*
- * Commits go on while empty blocks are written, since no superblock names these yet. What
- * else is written outside of commits, and the memory for it, is guarded by the records_lock.
- */
-static int extend_in_use(struct cow_store *store, u64 wanted)
-{
-	u32 to;
-	int r;
-
-	mutex_lock(&store->records_lock);
-	to = extend_to(store, wanted);
-	r = write_empty_blocks(store, store->space.blocks, to);
-	if (!r) {
-		cow_meta_acquire(store->meta);
-		r = super_name_blocks(store, to);
-		cow_meta_release(store->meta);
-	}
-	mutex_unlock(&store->records_lock);
+	if (r)
+		return r;
+	cow_super_lock(store);
+	r = super_name_blocks(store, to);
+	cow_super_unlock(store);
 	return r;
 }
 
@@ -141,7 +168,7 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
 
 	blocks = min_t(u64, blocks, store->space.max_blocks);
 	while (!r && READ_ONCE(store->space.blocks) < blocks)
-		r = extend_in_use(store, blocks);
+		r = extend(store, blocks);
 	return r;
 }
 
@@ -159,8 +186,10 @@ static void store_prepared(struct cow_store *store, int r, const char *failure)
 void cow_super_extend_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, extend_work);
-	u32 more = store->options.redirect ? EXTEND_BLOCKS_REDIRECT : 0;
-	int r = extend_in_use(store, (u64)store->space.blocks + more);
+	/* What writers wait for is soon there. */
+	bool waits = READ_ONCE(store->blocked) == COW_STORE_PREPARING;
+	u32 more = store->options.redirect && !waits ? EXTEND_BLOCKS_REDIRECT : 0;
+	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more);
 
 	store_prepared(store, r, "its tables could not be extended");
 	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
@@ -234,25 +263,25 @@ void cow_super_fail_work(struct work_struct *work)
 
 /* ---------------------------------------------------------------- a new store */
 
-/* The first two table blocks are there. Make more ready, if the store has more. */
+/* The first two table blocks are there. */
 static int super_first(struct cow_store *store)
 {
+	unsigned int losses = cow_meta_losses(store->meta);
 	struct cow_change c;
 	int r = 0;
 
 	/*
-	 * What the second block holds is there before a superblock speaks of it, which flushes
-	 * first: else a cut between the two would leave a damaged table. (Smaller blocks lie
-	 * within what has to be zero in a new store.)
+	 * What the second block holds is there before a superblock speaks of it: else a cut
+	 * between the two would leave a damaged table. (Smaller blocks lie within what has to be
+	 * zero in a new store.)
 	 */
 	if (cow_meta_geometry(store->meta)->block_bytes == COWSNAP_MAX_BLOCK_BYTES)
-		r = write_empty_blocks(store, 1, 2);
+		r = write_empty_blocks(store, 1, 2) ?: cow_meta_flush(store->meta, losses);
 	if (r)
 		return r;
 	cow_change_fill(&c, store, NULL);
 	c.either = true;
-	r = cow_change_make(&c);
-	return r ?: super_extend(store);
+	return cow_change_make(&c);
 }
 
 int cow_super_format(struct cow_store *store)
@@ -270,8 +299,10 @@ int cow_super_format(struct cow_store *store)
 	WRITE_ONCE(store->space.blocks, 2);
 	cow_meta_seal_super_blocks(store->meta);
 	r = super_first(store);
+	cow_super_unlock(store);
+	/* More of them, if the store has more. */
+	r = r ?: extend(store, 0);
 	if (r)
 		WRITE_ONCE(store->space.blocks, 0);
-	cow_super_unlock(store);
 	return r;
 }

@@ -8,6 +8,7 @@
 
 #include <linux/bio.h>
 #include <linux/hashtable.h>
+#include <linux/llist.h>
 #include <linux/mutex.h>
 #include <linux/wait.h>
 
@@ -66,6 +67,7 @@ struct cow_log {
 	struct cow_log_zone zone[COWSNAP_ZONES];
 	unsigned int at;		/* where the last record was begun; engine's worker */
 	struct cow_log_write *open;	/* it gets what this round brings; engine's worker */
+	struct llist_head unsure;	/* struct cow_log_write, to be written once more */
 	unsigned long turned;		/* jiffies: when zones were last left or named; READ_ONCE */
 	unsigned long again;		/* jiffies: no zone is asked for before; READ_ONCE */
 	u64 dated;			/* meta->sequence when tables of zones were last written */
@@ -117,6 +119,7 @@ struct cow_meta {
 	/* The commit under way. */
 	atomic_t ios;
 	blk_status_t status;
+	unsigned int losses;		/* cow_meta_losses() before the first of it */
 	u64 ticket;			/* last one that it writes */
 
 	/* Engine's worker only. */

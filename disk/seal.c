@@ -30,6 +30,7 @@
 #include "disk/meta.h"
 #include "disk/seal.h"
 #include "disk/super.h"
+#include "origin/flush.h"
 #include "origin/origin.h"
 #include "origin/registry.h"
 #include "origin/tables.h"
@@ -329,12 +330,12 @@ static int open_home(struct cow_store *store)
 
 	for (; end && !r; end -= PIECE_SECTORS) {
 		if (end == COWSNAP_SEAL_SECTORS)
-			r = blkdev_issue_flush(home);
+			r = cow_flush(store->origin, home);
 		if (!r)
 			r = open_piece(store, pieces, pieces + PIECE_BYTES, end - PIECE_SECTORS);
 	}
 	kfree(pieces);
-	return r ?: blkdev_issue_flush(home);
+	return r ?: cow_flush(store->origin, home);
 }
 
 /* Until it is opened again its chunks in the store stay taken. */
@@ -391,7 +392,8 @@ static int tell_origin(struct cow_store *store)
 	}
 	o->sealed_bdev = store->bdev;
 	o->sealed_at = cow_chunk_to_sector(store, store->seal_start);
-	WRITE_ONCE(o->sealed_end, sealed_sectors(store));
+	/* Pairs with smp_load_acquire() in flush_is_mapped() and has_origin(). */
+	smp_store_release(&o->sealed_end, sealed_sectors(store));
 	return 0;
 }
 

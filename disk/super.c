@@ -437,15 +437,17 @@ void cow_super_invalidate(struct cow_store *store, enum cow_snap_state state)
 
 int cow_super_settle(struct cow_store *store)
 {
+	unsigned int losses;
 	struct cow_change c;
 	int r;
 
 	if (!store->meta || !store->invalid_epoch || !store->writable)
 		return 0;
 	cow_super_lock(store);
-	r = records_write_all(store);
+	losses = cow_meta_losses(store->meta);
+	/* By itself: of the two superblocks one may be written though a flush has failed. */
+	r = records_write_all(store) ?: cow_meta_flush(store->meta, losses);
 	if (!r) {
-		/* This flushes what was written. */
 		cow_change_fill(&c, store, NULL);
 		c.invalid_epoch = 0;
 		c.either = true;

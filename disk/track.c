@@ -13,6 +13,7 @@
 #include "dm-cowsnap.h"
 #include "disk/blocks.h"
 #include "disk/checkpoint.h"
+#include "disk/commit.h"
 #include "disk/direct.h"
 #include "disk/io.h"
 #include "disk/meta.h"
@@ -97,8 +98,7 @@ int cow_tracker_write(struct cow_tracker *t, u64 page, const unsigned long *also
 		return -EROFS;
 	for (i = 0; i < nr; i++)
 		fill_block(t, first + i, also, data + i * bytes);
-	return cow_meta_io(t->store->bdev, REQ_OP_WRITE | REQ_META | REQ_SYNC | flags,
-			   block_sector(t, first), data, nr * bytes);
+	return cow_meta_write(t->store->meta, flags, block_sector(t, first), data, nr * bytes);
 }
 
 /* -------------------------------------------------------------------- reading */

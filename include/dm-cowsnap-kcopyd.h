@@ -34,12 +34,15 @@ struct cow_job_ops {
 	void (*ready)(struct cow_job *job);
 	/* Every write has ended; the job is the caller's again. Same context. */
 	void (*done)(struct cow_job *job);
+	/* Or NULL: a write of it has failed together with others, and is sent alone. The same. */
+	void (*again)(struct cow_job *job);
 };
 
 /* Around each bio of the engine. */
 struct cow_io {
 	struct cow_job *job;
 	blk_status_t *status;		/* gets what goes wrong */
+	struct gendisk *disk;		/* where it is sent to */
 	struct bio bio;
 };
 
@@ -85,14 +88,21 @@ struct cow_engine_stats {
 	u64 kib;			/* memory in pages now; no counter */
 };
 
+/* What an engine has its owner do, which is @context. */
+struct cow_engine_ops {
+	/* Once a round, between the end of old copies and the start of new ones. The worker. */
+	void (*hook)(void *context);
+	/* A write that was to flush as well has failed. Before anybody hears of it. Any context. */
+	void (*flush_failed)(void *context, struct gendisk *disk, blk_opf_t opf,
+			     blk_status_t status);
+};
+
 /*
- * An engine for the origin on @bdev. If that is rotational, copies are gathered. The worker,
- * a thread of its own, calls @hook once a round, between the end of old
- * copies and the start of new ones. Nothing that runs in the worker may wait for the engine.
- * May sleep. ERR_PTR on failure.
+ * An engine for the origin on @bdev. If that is rotational, copies are gathered. Nothing that runs
+ * in its worker, a thread of its own, may wait for the engine. May sleep. ERR_PTR on failure.
  */
-struct cow_engine *cow_engine_create(struct block_device *bdev,
-				     void (*hook)(void *context), void *context);
+struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow_engine_ops *ops,
+				     void *context);
 
 /* No job may be left. May sleep. */
 void cow_engine_destroy(struct cow_engine *engine);

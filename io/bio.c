@@ -11,6 +11,7 @@
 #include "disk/verify.h"
 #include "io/bio.h"
 #include "origin/bio.h"
+#include "origin/flush.h"
 #include "origin/reads.h"
 #include "store/readers.h"
 #include "store/snapshots.h"
@@ -191,6 +192,10 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 {
 	struct cow_bio *part;
 
+	/* One that was not to wait was not sent. */
+	if (unlikely(*status) && cb->flushed && *status != BLK_STS_AGAIN)
+		cow_flush_failed(cb->origin, cb->flushed, cb->bio->bi_opf, *status);
+	cb->flushed = NULL;
 	cow_bio_gone(cb, true);
 	if (cb->tracked)
 		cow_untrack_read(cb);

@@ -47,6 +47,7 @@ static int decide_bio(struct cow_bio *cb, struct cow_bio **part)
 
 	*part = cb;
 	/* Undo what an earlier decision has set. */
+	cb->flushed = NULL;
 	if (cb->gated) {
 		cb->gated = false;
 		percpu_ref_put(&o->gate);
@@ -78,6 +79,7 @@ static void submit(struct cow_bio *cb)
 {
 	struct cow_origin *o = cb->origin;
 
+	cow_bio_sent(cb);
 	if (!may_be_throttled(cb->bio) || !cow_engine_is_current(o->engine)) {
 		submit_bio_noacct(cb->bio);
 		return;
@@ -113,6 +115,8 @@ int cow_bio_map(struct cow_bio *cb)
 
 	cb->in_map = true;
 	r = decide_bio(cb, &part);
+	if (r == DM_MAPIO_REMAPPED)
+		cow_bio_sent(part);
 	return r == DM_MAPIO_KILL ? cow_bio_finish(part, BLK_STS_IOERR) : r;
 }
 

@@ -298,6 +298,7 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 
 	lockdep_assert_held(&store->origin->state_lock);
 	p->mode = plan->mode;
+	p->losses = cow_losses(&store->losses);
 	p->epoch = part->snap->epoch;
 	p->taken_over = plan->taken_over;
 	if (plan->mode == COW_BY_BIO) {

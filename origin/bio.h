@@ -32,6 +32,8 @@ struct cow_bio {
 	struct cow_origin *origin;
 	struct cow_snap *snap;		/* NULL: I/O of the origin */
 	struct cow_pending *carries;	/* the pending whose data this bio brings */
+	struct cow_losses *losses;	/* of whom it is to tell, if a user flushes with it */
+	struct gendisk *flushed;	/* where it was sent to, if it flushes there */
 	/* Tracked read: sectors of the origin, in origin->reads. */
 	struct rb_node rb;
 	sector_t start, last, subtree_last;
@@ -52,7 +54,6 @@ struct cow_bio {
 	bool reading;			/* counted in its store's nr_reads[read_turn] */
 	bool verify_on_end;		/* verify when it comes back */
 	bool merging;			/* the merge's own write */
-	bool flushes;			/* an empty flush of the origin */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
 	bool piece;			/* of a bio that was cut in a worker */
 	u8 read_turn;
@@ -65,6 +66,12 @@ static inline int cow_bio_finish(struct cow_bio *cb, blk_status_t status)
 	cb->bio->bi_status = status;
 	bio_endio(cb->bio);
 	return DM_MAPIO_SUBMITTED;
+}
+
+/* The device that it points at is its next stop. Before it is sent there. Any context. */
+static inline void cow_bio_sent(struct cow_bio *cb)
+{
+	cb->flushed = op_is_flush(cb->bio->bi_opf) ? cow_bio_disk(cb->bio) : NULL;
 }
 
 /* No copy waits for @cb any more. */

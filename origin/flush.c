@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * dm-cowsnap: flushes of an origin that fail
+ * dm-cowsnap: flushes that fail
  */
 #include <linux/completion.h>
 #include <linux/module.h>
@@ -8,65 +8,128 @@
 #include "dm-cowsnap.h"
 #include "origin/flush.h"
 #include "origin/origin.h"
+#include "store/store.h"
 
-/* Who has not been told of what was lost. */
-#define LOST_FOR_USERS	1
-#define LOST_FOR_US	2
+/*
+ * Who has not been told of what was lost. Device mapper does not tell a user of a flush in front of
+ * his data that fails: then the data, which has FUA as a rule, has to.
+ */
+#define LOST_FOR_FLUSHES	1
+#define LOST_FOR_FUA		2
+#define LOST_FOR_US		4
+#define LOST_FOR_ALL		(LOST_FOR_FLUSHES | LOST_FOR_FUA | LOST_FOR_US)
 
-/* Flushes of users reach the origin's device, and its store if it is sealed. */
-void cow_flush_lost(struct cow_origin *o, struct block_device *bdev)
+/* While a device hangs, whoever waits for it is no hung task. */
+#define WAIT_JIFFIES	(10 * HZ)
+
+/* Does a bio with these flags, if it is one for @bdev, have the cache of it flushed? */
+static bool has_flushed(struct block_device *bdev, const struct gendisk *disk, blk_opf_t opf)
 {
-	atomic_inc(&o->failed_flushes);
-	if (bdev == o->bdev || (READ_ONCE(o->sealed_end) && bdev == o->sealed_bdev))
-		atomic_set(&o->flush_lost, LOST_FOR_USERS | LOST_FOR_US);
+	if (bdev->bd_disk != disk || !bdev_write_cache(bdev))
+		return false;
+	/* The block layer flushes in place of FUA. */
+	return opf & REQ_PREFLUSH || (opf & REQ_FUA && !bdev_fua(bdev));
+}
+
+/* Flushes of the origin's users reach this store as well: it has writes of theirs. */
+static bool has_origin(const struct cow_store *store)
+{
+	const struct cow_origin *o = store->origin;
+	/* Pairs with smp_store_release() in tell_origin(). */
+	bool is_sealed = smp_load_acquire(&o->sealed_end);
+
+	return READ_ONCE(store->merging) || (is_sealed && store->bdev == o->sealed_bdev);
+}
+
+static void lose(struct cow_losses *losses)
+{
+	atomic_inc(&losses->failed);
+	atomic_set(&losses->untold, LOST_FOR_ALL);
+}
+
+/* Is it the bio's own data that the device did not take, so that nothing was flushed? */
+static bool is_of_data(blk_opf_t opf, blk_status_t status)
+{
+	return !(opf & REQ_PREFLUSH) && (status == BLK_STS_NOTSUPP || status == BLK_STS_TARGET ||
+					 status == BLK_STS_MEDIUM || status == BLK_STS_PROTECTION);
+}
+
+void cow_flush_failed(struct cow_origin *o, struct gendisk *disk, blk_opf_t opf,
+		      blk_status_t status)
+{
+	struct cow_store *store;
+
+	if (is_of_data(opf, status))
+		return;
+	if (has_flushed(o->bdev, disk, opf))
+		lose(&o->losses);
+	rcu_read_lock();
+	list_for_each_entry_rcu(store, &o->flush_stores, flush_node) {
+		if (!has_flushed(store->bdev, disk, opf))
+			continue;
+		lose(&store->losses);
+		if (has_origin(store))
+			atomic_set(&o->losses.untold, LOST_FOR_ALL);
+	}
+	rcu_read_unlock();
 }
 
 struct flush {
-	struct bio bio;
 	struct cow_origin *origin;
-	struct block_device *bdev;
+	struct gendisk *disk;
+	blk_opf_t opf;
 	struct completion done;
 };
 
-/* It is noted before this flush has ended: one of a user that ends later tells of it. */
 static void flush_endio(struct bio *bio)
 {
-	struct flush *flush = container_of(bio, struct flush, bio);
+	struct flush *flush = bio->bi_private;
 
 	if (bio->bi_status)
-		cow_flush_lost(flush->origin, flush->bdev);
+		cow_flush_failed(flush->origin, flush->disk, flush->opf, bio->bi_status);
 	complete(&flush->done);
+}
+
+int cow_flush_io(struct cow_origin *o, struct block_device *bdev, struct bio *bio)
+{
+	struct flush flush = { .origin = o, .disk = bdev->bd_disk, .opf = bio->bi_opf };
+
+	init_completion(&flush.done);
+	bio->bi_private = &flush;
+	bio->bi_end_io = flush_endio;
+	submit_bio(bio);
+	while (!wait_for_completion_io_timeout(&flush.done, WAIT_JIFFIES))
+		;
+	return blk_status_to_errno(bio->bi_status);
 }
 
 int cow_flush(struct cow_origin *o, struct block_device *bdev)
 {
-	struct flush flush = { .origin = o, .bdev = bdev };
+	struct bio bio;
 	int r;
 
-	init_completion(&flush.done);
-	bio_init(&flush.bio, bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH);
-	flush.bio.bi_end_io = flush_endio;
-	submit_bio(&flush.bio);
-	wait_for_completion_io(&flush.done);
-	r = blk_status_to_errno(flush.bio.bi_status);
-	bio_uninit(&flush.bio);
+	bio_init(&bio, bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH);
+	r = cow_flush_io(o, bdev, &bio);
+	bio_uninit(&bio);
 	return r;
 }
 
-unsigned int cow_flushes_failed(const struct cow_origin *o)
+void cow_flush_begins(struct cow_losses *losses)
 {
-	return atomic_read(&o->failed_flushes);
+	if (unlikely(atomic_read(&losses->untold) == LOST_FOR_FUA))
+		atomic_cmpxchg(&losses->untold, LOST_FOR_FUA, 0);
 }
 
-bool cow_flush_tells_user(struct cow_origin *o, blk_status_t status)
+bool cow_flush_tells_user(struct cow_losses *losses, blk_opf_t opf)
 {
-	if (status)
-		atomic_inc(&o->failed_flushes);
-	return atomic_read(&o->flush_lost) &&
-	       (atomic_xchg(&o->flush_lost, 0) & LOST_FOR_USERS);
+	int told = opf & REQ_FUA ? LOST_FOR_ALL : LOST_FOR_FLUSHES | LOST_FOR_US;
+	int asks = opf & REQ_FUA ? LOST_FOR_FUA : LOST_FOR_FLUSHES;
+
+	return unlikely(atomic_read(&losses->untold)) &&
+	       (atomic_fetch_andnot(told, &losses->untold) & asks);
 }
 
 bool cow_flush_tells(struct cow_origin *o)
 {
-	return atomic_fetch_andnot(LOST_FOR_US, &o->flush_lost) & LOST_FOR_US;
+	return atomic_fetch_andnot(LOST_FOR_US, &o->losses.untold) & LOST_FOR_US;
 }

@@ -1,39 +1,63 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * dm-cowsnap: flushes of an origin that fail
+ * dm-cowsnap: flushes that fail
  *
- * A device tells of what it has lost once: whoever flushes next hears of it. Where that is the
- * module, what was lost may be data of users. They hear of it when their next flush ends, and the
- * module when it makes sure that what a snapshot is made of is durable.
+ * A device tells of what its cache has lost once: whoever flushes it next hears of it. So each
+ * device has a counter of flushes that have failed. Who relies on a write notes the counter before
+ * it, and looks again behind its own flush: if the counter has moved, it is as if that flush had
+ * failed. Who has users tells them when their next flush ends.
  */
 #ifndef DM_COWSNAP_ORIGIN_FLUSH_H
 #define DM_COWSNAP_ORIGIN_FLUSH_H
 
+#include <linux/atomic.h>
 #include <linux/blkdev.h>
 
 #include "dm-cowsnap-compat.h"
 
 struct cow_origin;
 
+/* Of the origin's device, or of a store's. */
+struct cow_losses {
+	atomic_t failed;		/* flushes, anybody's */
+	atomic_t untold;		/* who of its users has not been told of one */
+};
+
 /*
- * Flush @bdev, the origin's device or one of its stores', and wait. Returns 0 or a negative errno,
- * and then has noted what cow_flush_lost() notes. May sleep.
+ * How many flushes have failed. If there are more behind a flush that succeeded than there were
+ * before what it is for was written, that may be lost. Any context.
  */
+static inline unsigned int cow_losses(const struct cow_losses *losses)
+{
+	return atomic_read(&losses->failed);
+}
+
+/*
+ * A bio for @disk with these flags has failed with @status: if it was to flush, that counts for the
+ * origin and its stores, as far as they are on that disk. A sector that a write with FUA does not
+ * get to is no lost flush. In its end_io, before its owner hears of it: who flushes after that is
+ * told. Any context.
+ */
+void cow_flush_failed(struct cow_origin *origin, struct gendisk *disk, blk_opf_t opf,
+		      blk_status_t status);
+
+/*
+ * Submit @bio, for @bdev, and wait, or flush @bdev, the origin's device or one of its stores'.
+ * Returns 0 or a negative errno. A flush that fails has been counted. May sleep.
+ */
+int cow_flush_io(struct cow_origin *origin, struct block_device *bdev, struct bio *bio);
 int cow_flush(struct cow_origin *origin, struct block_device *bdev);
 
-/* A flush of @bdev has failed that is not a user's. Any context. */
-void cow_flush_lost(struct cow_origin *origin, struct block_device *bdev);
-
-/* A flush of a user has ended with @status: is it the one to tell of that? Any context. */
-bool cow_flush_tells_user(struct cow_origin *origin, blk_status_t status);
-
 /*
- * How many flushes have failed, anybody's. If there are more when a flush has succeeded than there
- * were before what it is for was written, another one was told of its loss. Any context.
+ * A user's empty flush begins. If an earlier one has told of a loss, and no write with FUA came
+ * behind it, it was no part of one, and its user has heard. Any context.
  */
-unsigned int cow_flushes_failed(const struct cow_origin *origin);
+void cow_flush_begins(struct cow_losses *losses);
 
-/* The same of the module's. Users are still to be told. Any context. */
+/* A user's bio with these flags has ended: has it to tell of an earlier flush? Any context. */
+bool cow_flush_tells_user(struct cow_losses *losses, blk_opf_t opf);
+
+/* The same of the module's flush of an origin. Users are still to be told. Any context. */
 bool cow_flush_tells(struct cow_origin *origin);
 
 #endif

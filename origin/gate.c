@@ -121,17 +121,25 @@ int cow_origin_drain(struct cow_origin *o, unsigned long timeout)
 	return -ETIMEDOUT;
 }
 
-int cow_origin_flush(struct cow_origin *o)
+int cow_origin_flush_devices(struct cow_origin *o)
 {
 	int r = cow_flush(o, o->bdev);
 
 	if (!r && READ_ONCE(o->sealed_end))
 		r = cow_flush(o, o->sealed_bdev);
-	if (cow_flush_tells(o))
-		r = r ?: -EIO;
 	if (r)
 		DMERR("origin %pg: cannot be flushed (%d)", o->bdev, r);
 	return r;
+}
+
+int cow_origin_flush(struct cow_origin *o)
+{
+	int r = cow_origin_flush_devices(o);
+
+	if (!cow_flush_tells(o) || r)
+		return r;
+	DMERR("origin %pg: an earlier flush has failed, writes may be lost", o->bdev);
+	return -EIO;
 }
 
 /*

@@ -30,9 +30,11 @@ bool cow_origin_enter(struct cow_bio *cb);
 
 /*
  * What the origin has acknowledged is durable: at home, and in the store of a sealed one. Returns
- * 0, or a negative errno after a line in the log. May sleep.
+ * 0, or a negative errno after a line in the log. May sleep. The second one does not ask whether an
+ * earlier flush has failed: for who counts those since his own writes (origin/flush.h).
  */
 int cow_origin_flush(struct cow_origin *origin);
+int cow_origin_flush_devices(struct cow_origin *origin);
 
 /*
  * Shut the gate: new writes are held, those that were sent home have completed and are

@@ -16,6 +16,7 @@
 #include <linux/workqueue.h>
 
 #include "dm-cowsnap.h"
+#include "origin/flush.h"
 #include "origin/pace.h"
 
 struct cow_ahead;
@@ -52,8 +53,7 @@ struct cow_origin {
 	u64 identity;			/* what those stores know it by */
 	bool rotational;		/* the device is */
 	unsigned long used;		/* jiffies, if it redirects: the last I/O; READ_ONCE */
-	atomic_t flush_lost;		/* origin/flush.c */
-	atomic_t failed_flushes;	/* of it and its store, whoever was told */
+	struct cow_losses losses;	/* origin/flush.c */
 	/* Up to here the origin is in a store: origin/seal.h; admin_lock, READ_ONCE. */
 	sector_t sealed_end;
 	sector_t sealed_at;		/* where in the store its first sector is */
@@ -63,6 +63,8 @@ struct cow_origin {
 	unsigned int refs;		/* tables and stores */
 	struct list_head node;
 	struct list_head all_stores;	/* with those not in force yet */
+	/* With those that are being opened or closed: cow_registry_mutex, RCU. */
+	struct list_head flush_stores;
 
 	/* Set up in admin/origin.c. */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */

@@ -21,6 +21,7 @@
 #include <linux/xarray.h>
 
 #include "dm-cowsnap-exception.h"
+#include "origin/flush.h"
 #include "store/known.h"
 #include "store/options.h"
 #include "store/snapshots.h"
@@ -85,10 +86,12 @@ struct cow_store {
 
 	/* The registry, under cow_registry_mutex. */
 	struct list_head all_node;	/* origin->all_stores */
+	struct list_head flush_node;	/* origin->flush_stores: RCU */
 	unsigned int refs;		/* tables */
 	unsigned int users;		/* messages: the last table waits; READ_ONCE */
 
 	struct block_device *bdev;
+	struct cow_losses losses;	/* origin/flush.c */
 	char persistence;		/* 'N' or 'P' */
 	bool writable;
 	bool meets_late;		/* see cow_store_meet_origin(); admin_lock */
@@ -184,6 +187,7 @@ struct cow_store {
 	struct cow_space space ____cacheline_aligned_in_smp;
 	struct rb_root_cached pendings;	/* copy/pending.c */
 	unsigned int nr_pendings;	/* copy/pending.c, copy/publish.c */
+	unsigned int nr_needed;		/* of these, without those of settling; READ_ONCE */
 	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
 	struct list_head waiting;	/* struct cow_bio, while it is blocked */
 	enum cow_snap_state fail_state;	/* what the snapshots become */

@@ -198,9 +198,9 @@ bool cow_zone_begin_record(struct cow_store *store, struct cow_zone *zone, u32 n
 			zone->state = COW_ZONE_FULL;
 		return false;
 	}
-	/* The last records of a zone would have no gap: rather it is left. */
+	/* The last records of a zone would have no gap: rather it is left, if not much is. */
 	if (zone->next && *gap && *gap <= cow_zone_gap_most(store, zone) &&
-	    !cow_zone_has_room(store, zone, *gap + nr + 1)) {
+	    !cow_zone_has_room(store, zone, *gap + nr + 1) && zone_is_full(zone, nr)) {
 		zone->state = COW_ZONE_FULL;
 		return false;
 	}

@@ -64,11 +64,6 @@ static inline bool bdev_fua(struct block_device *bdev)
 }
 #endif
 
-/* Until 5.11 a flush was told how to allocate. */
-#ifndef COWSNAP_HAS_PLAIN_FLUSH
-#define blkdev_issue_flush(bdev)	blkdev_issue_flush(bdev, GFP_NOIO)
-#endif
-
 /* Until 5.10 the answer was an opened device, not its number. */
 #ifndef COWSNAP_HAS_LOOKUP_NUMBER
 static inline int cow_old_lookup_bdev(const char *path, dev_t *dev)

@@ -66,6 +66,16 @@ static inline int cow_bio_cmp_device(const struct bio *x, const struct bio *y)
 #endif
 }
 
+/* Where @bio goes, until it is sent: drivers of bios may send it elsewhere. */
+static inline struct gendisk *cow_bio_disk(const struct bio *bio)
+{
+#ifdef COWSNAP_HAS_BI_BDEV
+	return bio->bi_bdev->bd_disk;
+#else
+	return bio->bi_disk;
+#endif
+}
+
 /*
  * @bio may go to @bdev. Unlike bio_set_dev() this takes no reference on what the block layer
  * knows of the submitter there: bio_associate_blkg() does, before the bio is submitted.

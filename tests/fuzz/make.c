@@ -338,7 +338,8 @@ static void add_log(struct maker *m)
 	if (block >= m->im.blocks)
 		m->im.blocks = block + 1;
 	super->incompat |= htole64(COWSNAP_INCOMPAT_LOG);
-	super->log = htole32(1);
+	/* Off again, on, or only while writes are redirected. */
+	super->log = htole32(rng_below(&m->rng, 3));
 	zone->start = htole64(start);
 	zone->series = htole64(1 + rng_below(&m->rng, 1000));
 	zone->chunks = htole32(nr);

@@ -1170,7 +1170,7 @@ says 'chunk 3 of the origin cannot be in the store' "restore says why"
 
 scenario "redirected data in a log"
 found=0
-for seed in {1..12}; do
+for seed in {1..60}; do
 	mkstore --redirected --logged --unfinished --block 4096 --chunk 16 --origin 16376 \
 		--snapshots 4 --exceptions 5 --bytes $((32 << 20)) --seed "$seed" "$work/l"
 	cp "$work/l" "$work/l2"
