@@ -349,7 +349,7 @@ static bool group_preserved(const struct cow_leaf *leaf, const struct cow_group 
 		const struct cow_entry *e = &leaf->entry[i];
 
 		/* Home is not what the origin shows: it is not for such a write. */
-		if (entry_kind(e) == COW_CURRENT)
+		if (cow_kind_is_current(entry_kind(e)))
 			return false;
 		if (!cow_kind_is_private(entry_kind(e)))
 			return entry_epoch(e) >= need;
@@ -400,7 +400,7 @@ static const struct cow_entry *group_current(const struct cow_leaf *leaf,
 					     const struct cow_group *group, u32 end)
 {
 	while (end-- > group->begin)
-		if (entry_kind(&leaf->entry[end]) == COW_CURRENT)
+		if (cow_kind_is_current(entry_kind(&leaf->entry[end])))
 			return &leaf->entry[end];
 	return NULL;
 }
@@ -1004,7 +1004,7 @@ static void run_unpack(const struct cow_run *run, struct cow_extent *ext)
 	ext->place = run->word[1] >> 19 & (COW_CHUNKS_MAX - 1);
 	ext->epoch = (u32)(run->word[0] & GENMASK_ULL(19, 0)) << 8 | (u32)(run->word[1] >> 56);
 	if (run->word[1] & COW_RUN_CURRENT)
-		ext->kind = COW_CURRENT;
+		ext->kind = zero ? COW_CURRENT_ZERO : COW_CURRENT;
 	else if (run->word[1] & COW_RUN_COPIED)
 		ext->kind = zero ? COW_ZERO : COW_COPIED;
 	else
@@ -1160,7 +1160,7 @@ static bool open_again(struct cow_build *b, u32 i)
 	if (i + 1 == b->nr_open || !same_version(ext, next))
 		return false;
 	/* What could not be added before for lack of memory may be here already. */
-	if (ext->kind == COW_CURRENT && ext->place != next->place)
+	if (cow_kind_is_current(ext->kind) && ext->place != next->place)
 		b->twice = ext->chunk;
 	return true;
 }
@@ -1446,7 +1446,7 @@ static u32 live_up_to(const struct cow_live *live, u32 epoch)
 static u32 current_until(const struct cow_leaf *leaf, const struct cow_group *group, u32 i)
 {
 	while (++i < group->end)
-		if (entry_kind(&leaf->entry[i]) == COW_CURRENT)
+		if (cow_kind_is_current(entry_kind(&leaf->entry[i])))
 			return entry_epoch(&leaf->entry[i]);
 	return COW_EPOCH_NOW;
 }
@@ -1484,7 +1484,7 @@ static unsigned int entry_users(const struct cow_leaf *leaf, const struct cow_gr
 		*one = at - 1;
 		return at && live->epoch[at - 1] == epoch;
 	}
-	if (entry_kind(&leaf->entry[i]) == COW_CURRENT)
+	if (cow_kind_is_current(entry_kind(&leaf->entry[i])))
 		return current_users(leaf, group, i, live, one);
 	for (j = i; j-- > group->begin; ) {
 		if (!cow_kind_is_copied(entry_kind(&leaf->entry[j])))
@@ -1553,7 +1553,8 @@ static bool entry_is_dead(const struct cow_leaf *leaf, u32 i, const struct cow_l
 		return false;
 	entry_group(leaf, i, &group);
 	/* Those who see it may be newer than @live. */
-	if (entry_kind(&leaf->entry[i]) == COW_CURRENT && current_until(leaf, &group, i) > up_to)
+	if (cow_kind_is_current(entry_kind(&leaf->entry[i])) &&
+	    current_until(leaf, &group, i) > up_to)
 		return false;
 	return !entry_users(leaf, &group, i, live, &one);
 }
@@ -1688,7 +1689,7 @@ bool cow_map_unsettled(struct cow_map *map, const struct cow_live *live, u64 chu
 		entry_unpack(newest, leaf->first, &unsettled->ext);
 		unsettled->ext.nr = min(unsettled->ext.nr, chunk - unsettled->ext.chunk + nr);
 		extent_advance(&unsettled->ext, chunk - unsettled->ext.chunk);
-		for (oldest = &leaf->entry[group.begin]; entry_kind(oldest) != COW_CURRENT; )
+		for (oldest = &leaf->entry[group.begin]; !cow_kind_is_current(entry_kind(oldest)); )
 			oldest++;
 		unsettled->has_older = oldest != newest;
 		unsettled->oldest = entry_epoch(oldest);
@@ -1706,7 +1707,7 @@ static bool group_shows_later(const struct cow_leaf *leaf, const struct cow_grou
 	u32 i, since = COW_EPOCH_NOW;
 
 	for (i = group->end; i > group->begin && entry_epoch(&leaf->entry[i - 1]) >= epoch; i--)
-		if (entry_kind(&leaf->entry[i - 1]) == COW_CURRENT)
+		if (cow_kind_is_current(entry_kind(&leaf->entry[i - 1])))
 			since = entry_epoch(&leaf->entry[i - 1]);
 	return group_is_seen(leaf, group, live, max(since, newest_copy(leaf, group)),
 			     COW_EPOCH_NOW);
@@ -1726,7 +1727,7 @@ bool cow_map_rolls_back(struct cow_map *map, const struct cow_live *live, u32 ep
 		newest = group_current(leaf, &group, group.end);
 	if (newest && entry_epoch(newest) >= epoch) {
 		seen = group_version(leaf, &group, epoch);
-		does = (!seen || entry_kind(seen) == COW_CURRENT) &&
+		does = (!seen || cow_kind_is_current(entry_kind(seen))) &&
 		       !group_shows_later(leaf, &group, live, epoch);
 		entry_unpack(newest, leaf->first, ext);
 		ext->nr = min(ext->nr, chunk - ext->chunk + nr);
@@ -1853,7 +1854,7 @@ bool cow_map_agrees(struct cow_map *map, u64 chunk, u64 nr, u32 epoch, struct co
 	struct cow_extent now;
 
 	cow_map_lookup(map, chunk, nr, epoch, ext);
-	if (ext->kind != COW_HOME && ext->kind != COW_CURRENT)
+	if (ext->kind != COW_HOME && !cow_kind_is_current(ext->kind))
 		return false;
 	cow_map_lookup(map, chunk, ext->nr, COW_EPOCH_NOW, &now);
 	ext->nr = now.nr;

@@ -55,7 +55,7 @@ static void take_out(void *context, const struct cow_extent *ext)
 {
 	struct taken_out *t = context;
 	struct cow_places *last = t->nr ? &t->runs[t->nr - 1] : NULL;
-	bool redirected = ext->kind == COW_CURRENT;
+	bool redirected = cow_kind_is_current(ext->kind);
 
 	if (!cow_has_place(ext))
 		return;

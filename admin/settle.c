@@ -8,7 +8,7 @@
  *   take     a pending for each run: writes that meet it park. Nobody sees home there: where a
  *            snapshot does, home is copied to the store first, like for a write
  *   drain    writes in place that were under way have ended: the gate
- *   carry    the engine copies the runs home
+ *   carry    the engine copies the runs home; what is zeroes is zeroed there
  *   flush    home is durable
  *   free     the slots of some versions are free on the disk, durably: disk/free.c
  *   publish  these leave the map, so that lookups find home; their pendings are released. Then the
@@ -198,6 +198,8 @@ static bool take_run(struct batch *b, const struct cow_extent *ext)
 		return false;
 	}
 	p->epoch = ext->epoch;
+	if (ext->kind == COW_CURRENT_ZERO)
+		p->nr_zero = ext->nr;
 	list_add_tail(&p->node, &b->taken);
 	b->nr++;
 	b->sectors += cow_chunk_to_sector(b->store, ext->nr);
@@ -537,19 +539,35 @@ static void await_jobs(struct batch *b)
 	} while (!jobs_have_ended(store, false));
 }
 
+/* Unmapped, it could not be written any more when home is full. */
+static void zero_home(struct cow_pending *p)
+{
+	struct cow_origin *o = p->store->origin;
+	sector_t start = cow_pending_sector(p);
+	sector_t has = cow_origin_has(o, start, cow_pending_end_sector(p));
+
+	p->status = errno_to_blk_status(blkdev_issue_zeroout(o->bdev, start, has, GFP_NOIO,
+							     BLKDEV_ZERO_NOUNMAP));
+}
+
+/* Some are under way now. What is zeroes is home by then. */
 static void carry_some(struct batch *b)
 {
 	struct cow_origin *o = b->store->origin;
 	struct cow_pending *p;
 	unsigned int nr;
 
-	spin_lock(&o->state_lock);
 	for (nr = 0; nr < CARRY_RUNS && !list_empty(&b->taken); nr++) {
 		p = list_first_entry(&b->taken, struct cow_pending, node);
 		list_move_tail(&p->node, &b->carried);
+		if (p->nr_zero) {
+			zero_home(p);
+			break;
+		}
+		spin_lock(&o->state_lock);
 		submit_run(p);
+		spin_unlock(&o->state_lock);
 	}
-	spin_unlock(&o->state_lock);
 }
 
 /* The runs are copied home, as many as there is time for. */

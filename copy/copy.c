@@ -8,7 +8,7 @@
  *   COPIED   data and slots in one record of the log; then published. Or, by the tables, data and
  *            slots in parallel, one commit; then published
  *   PRIVATE  data first, durably; then its slots; then published
- *   CURRENT  as COPIED by the log, or as PRIVATE by the tables
+ *   CURRENT  as COPIED by the log, or as PRIVATE by the tables; zeroes have slots alone, in tables
  */
 #include <linux/module.h>
 
@@ -64,7 +64,7 @@ static void pending_ready(struct cow_pending *p, struct cow_job *job)
 	if (p->mode == COW_BY_DATA)
 		cow_job_copy_from_bio(job, p->offset_sectors, p->carrier->bio);
 	/* Without a live snapshot nothing will read the data. */
-	if (p->kind != COW_CURRENT && !cow_store_has_readers(store)) {
+	if (!cow_kind_is_current(p->kind) && !cow_store_has_readers(store)) {
 		p->kind = COW_HOME;
 		return;
 	}
@@ -160,7 +160,8 @@ static void pending_set_job(struct cow_pending *leader, struct block_device *bde
 	 * read from the store.
 	 */
 	leader->job.eager = !leader->store->meta;
-	leader->job.patient = nr_sectors <= PATIENT_SECTORS && bdev != leader->store->bdev &&
+	leader->job.patient = nr_sectors <= PATIENT_SECTORS && bdev &&
+			      bdev != leader->store->bdev &&
 			      (leader->store->meta || !leader->store->origin->rotational);
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
 }

@@ -70,7 +70,7 @@ void cow_pending_settle_room(struct cow_pending *p)
 	WRITE_ONCE(store->zero_chunks, store->zero_chunks + p->nr_zero);
 	if (p->kind == COW_COPIED)
 		WRITE_ONCE(store->copied_chunks, store->copied_chunks + cow_pending_nr(p));
-	else if (p->kind == COW_CURRENT)
+	else if (cow_kind_is_current(p->kind) && p->nr_room)
 		WRITE_ONCE(store->redirected, store->redirected + cow_pending_nr(p));
 }
 

@@ -22,7 +22,7 @@ bool cow_pending_next_stretch(const struct cow_pending *pending, bool zero, u64 
 
 /*
  * Give back the room of zeroes (in a transient store they have no slot and need none)
- * and count what was copied. From ->ready.
+ * and count what was copied, or redirected. From ->ready; of what has no data when it is published.
  */
 void cow_pending_settle_room(struct cow_pending *pending);
 

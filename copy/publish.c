@@ -64,6 +64,9 @@ static bool pending_may_be_dead(const struct cow_pending *p)
 	const struct cow_live *live;
 	bool dead;
 
+	/* What the origin shows has got other content where it was. */
+	if (cow_kind_is_current(p->kind) && !p->nr_room)
+		return false;
 	rcu_read_lock();
 	live = rcu_dereference(p->store->live);
 	/*
@@ -74,7 +77,7 @@ static bool pending_may_be_dead(const struct cow_pending *p)
 		dead = cow_store_copy_epoch(p->store, live) < p->epoch ||
 		       live->epoch[0] > p->epoch;
 	else
-		dead = p->kind == COW_CURRENT;
+		dead = cow_kind_is_current(p->kind);
 	rcu_read_unlock();
 	return dead;
 }
@@ -85,7 +88,7 @@ static int pending_insert(struct cow_pending *p)
 	int r = 0;
 
 	if (p->kind == COW_HOME ||
-	    (p->kind != COW_CURRENT && !cow_store_has_readers(p->store))) {
+	    (!cow_kind_is_current(p->kind) && !cow_store_has_readers(p->store))) {
 		/* Chunks that are in the map already are given back by a reclaim. */
 		if (!bitmap_empty(p->mapped, cow_pending_nr(p)))
 			cow_store_reclaim(p->store);
@@ -113,7 +116,7 @@ static void pending_free_room(struct cow_pending *p)
 
 	if (!p->nr_room)
 		return;
-	if (p->kind == COW_CURRENT)
+	if (cow_kind_is_current(p->kind))
 		cow_store_current_gone(p->store, p->nr_room);
 	/* A slot of the commit that failed may be on the disk, and name it. */
 	if (p->status && cow_store_is_fenced(p->store))
@@ -141,7 +144,7 @@ static void remember_preserved(struct cow_pending *p)
 	live = rcu_dereference_protected(store->live,
 					 lockdep_is_held(&store->origin->state_lock));
 	/* Without a place of its own left to give back it is in the map. */
-	if (p->kind != COW_CURRENT && p->exact && !p->nr_room && live &&
+	if (!cow_kind_is_current(p->kind) && p->exact && !p->nr_room && live &&
 	    p->epoch == cow_store_copy_epoch(store, live))
 		cow_known_add(&store->known, p->first, cow_pending_nr(p));
 }
@@ -182,7 +185,7 @@ static u32 refused_epoch(const struct cow_pending *p)
 {
 	if (!p->status)
 		return 0;
-	if (p->kind == COW_CURRENT)
+	if (cow_kind_is_current(p->kind))
 		return COW_EPOCH_NOW;
 	return cow_kind_is_private(p->kind) ? p->epoch : 0;
 }
@@ -239,7 +242,7 @@ void cow_pending_release(struct cow_pending *p)
 	store->nr_settling -= p->settles;
 	WRITE_ONCE(store->nr_needed, store->nr_needed - !p->spare);
 	/* Not before: settling looks for what the map has. */
-	if (p->kind == COW_CURRENT)
+	if (cow_kind_is_current(p->kind))
 		cow_store_settle(store);
 	if (p->publishing)
 		count_publishing(p, -1);
@@ -284,7 +287,7 @@ static void pending_failed(struct cow_pending *p)
 	/* A snapshot's own write fails alone: nothing old is lost with it. */
 	if (cow_kind_is_private(p->kind))
 		return;
-	if (p->kind == COW_CURRENT) {
+	if (cow_kind_is_current(p->kind)) {
 		if (p->may_count)
 			current_failed(p->store);
 		return;
@@ -333,12 +336,14 @@ static void pending_map(struct cow_pending *p)
 		pending_map_later(p);
 		return;
 	}
+	if (!r && p->kind == COW_CURRENT_ZERO && p->nr_room)
+		cow_pending_settle_room(p);
 	if (!r)
 		p->nr_room = 0;
 	else if (cow_kind_is_private(p->kind))
 		p->status = BLK_STS_IOERR;
 	/* Home does not change for what is redirected. */
-	if (p->kind == COW_CURRENT || !cow_reads_wait(p))
+	if (cow_kind_is_current(p->kind) || !cow_reads_wait(p))
 		cow_pending_release(p);
 }
 

@@ -5,7 +5,8 @@
  * A CURRENT version is written in place. Its record in the log has a checksum of what it was at
  * first, which decides after a crash as long as the disk does not say that the record is durable.
  * So the first write in place waits until the disk does: later records say it, and where there are
- * none the superblock is written here, once for all that wait.
+ * none the superblock is written here, once for all that wait. So it is when the first slot of
+ * zeroes is to be written: older versions of the module do not know of those.
  */
 #include <linux/module.h>
 
@@ -53,7 +54,8 @@ void cow_current_wait(struct cow_store *store, struct cow_bio *cb)
 	lockdep_assert_held(&o->state_lock);
 	cow_bio_park(cb, &store->current_waiting, COW_WAIT_STORE);
 	queue_delayed_work(o->wq, &store->current_work,
-			   cow_log_can_note(store->meta) ? 0 : NOTE_AGAIN_JIFFIES);
+			   store->zeroes == COW_MARK_WANTED || cow_log_can_note(store->meta) ?
+			   0 : NOTE_AGAIN_JIFFIES);
 }
 
 /* They decide again, or end with an error. */
@@ -75,22 +77,40 @@ static void let_waiting_go(struct cow_store *store, struct list_head *waiting, b
 	}
 }
 
+/* The disk says that there may be zeroes, or could not be told: then they are written as data. */
+static void zeroes_are_marked(struct cow_store *store, int r)
+{
+	spin_lock(&store->origin->state_lock);
+	store->zeroes = r ? COW_MARK_NONE : COW_MARK_WRITTEN;
+	store->no_zeroes = r;
+	spin_unlock(&store->origin->state_lock);
+	if (!r)
+		return;
+	DMWARN("store %pg: no superblock is written (%d), zeroes are data: load its tables again",
+	       store->bdev, r);
+}
+
 void cow_current_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
 					       current_work);
 	struct cow_origin *o = store->origin;
 	LIST_HEAD(waiting);
+	bool zeroes;
 	int r = 0;
 
 	/* Who comes later waits for the next time: his record may be a later one. */
 	spin_lock(&o->state_lock);
 	list_splice_init(&store->current_waiting, &waiting);
+	zeroes = store->zeroes == COW_MARK_WANTED;
 	spin_unlock(&o->state_lock);
-	if (cow_log_can_note(store->meta))
+	if (zeroes || cow_log_can_note(store->meta))
 		r = cow_super_write(store, NULL);
-	if (r)
+	if (zeroes)
+		zeroes_are_marked(store, r);
+	else if (r)
 		DMERR_LIMIT("store %pg: cannot note what is durable (%d): writes to %pg fail",
 			    store->bdev, r, o->bdev);
-	let_waiting_go(store, &waiting, r);
+	/* Who waits for something else waits once more. */
+	let_waiting_go(store, &waiting, r && !zeroes);
 }

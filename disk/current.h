@@ -20,8 +20,9 @@ void cow_current_unhook(struct cow_store *store);
 bool cow_current_is_used(const struct cow_store *store);
 
 /*
- * @cb writes in place, where the disk does not say yet that nothing is in doubt: it decides again
- * when it does. origin->state_lock held.
+ * @cb writes in place, where the disk does not say yet that nothing is in doubt, or zeroes, of
+ * which the disk does not say yet that there may be some (store->zeroes): it decides again when it
+ * does. origin->state_lock held.
  */
 void cow_current_wait(struct cow_store *store, struct cow_bio *cb);
 

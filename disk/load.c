@@ -130,7 +130,7 @@ static int take_in(struct cow_loader *l, const struct cow_extent *ext)
 	cow_run_pack(&run, ext);
 	r = cow_intake_add(&l->intake, &run);
 	/* What there was no memory for comes again. */
-	if (!r && ext->kind == COW_CURRENT)
+	if (!r && cow_kind_is_current(ext->kind))
 		l->store->nr_current += ext->nr;
 	return r;
 }
@@ -195,6 +195,7 @@ static const enum cow_kind kind_of_slot[] = {
 	[COWSNAP_SLOT_PRIVATE] = COW_PRIVATE,
 	[COWSNAP_SLOT_PRIVATE_ZERO] = COW_PRIVATE_ZERO,
 	[COWSNAP_SLOT_CURRENT] = COW_CURRENT,
+	[COWSNAP_SLOT_CURRENT_ZERO] = COW_CURRENT_ZERO,
 };
 
 struct cow_raw_slot {
@@ -214,6 +215,8 @@ static void slot_parse(const struct cowsnap_slot *slot, struct cow_raw_slot *raw
 /* Only what is not sealed is redirected. */
 static bool current_makes_sense(const struct cow_loader *l, const struct cow_raw_slot *raw)
 {
+	if (raw->kind == COWSNAP_SLOT_CURRENT_ZERO && l->store->zeroes == COW_MARK_NONE)
+		return false;
 	return l->store->has_current && l->store->seal_state == COWSNAP_SEAL_SEALED &&
 	       raw->chunk >= cowsnap_seal_chunks(l->geometry);
 }
@@ -233,7 +236,7 @@ static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *ra
 		return raw->chunk * cowsnap_block_records(l->geometry) *
 			       l->geometry->chunk_blocks <
 		       COWSNAP_MAX_SNAPSHOTS - COWSNAP_SUPER_RECORDS;
-	if (raw->kind == COWSNAP_SLOT_CURRENT && !current_makes_sense(l, raw))
+	if (cowsnap_kind_is_current(raw->kind) && !current_makes_sense(l, raw))
 		return false;
 	return raw->epoch && raw->epoch <= COW_EPOCH_MAX && raw->chunk < l->origin_chunks;
 }
@@ -732,8 +735,11 @@ static int settle(struct cow_loader *l)
 	if (r)
 		return r;
 	/* All of it was settled: older versions may come back. */
-	if (!store->nr_current && !store->options.redirect)
-		store->has_current = false;
+	if (!store->nr_current) {
+		store->zeroes = COW_MARK_NONE;
+		if (!store->options.redirect)
+			store->has_current = false;
+	}
 	if (store->writable)
 		forget_zones(store);
 	cow_meta_set_sequence(l->meta, max(l->last, l->durable), max(l->last, l->durable));
@@ -908,11 +914,11 @@ static void dead_is_free(void *context, const struct cow_extent *ext)
 	struct cow_loader *l = context;
 	struct cow_store *store = l->store;
 
-	if (ext->kind == COW_CURRENT && store->writable)
+	if (cow_kind_is_current(ext->kind) && store->writable)
 		add_dead(l, ext);
 	spin_lock(&store->origin->state_lock);
 	cow_space_free(&store->space, ext->place, ext->nr);
-	if (ext->kind == COW_CURRENT)
+	if (cow_kind_is_current(ext->kind))
 		store->nr_current -= ext->nr;
 	spin_unlock(&store->origin->state_lock);
 }
@@ -1019,6 +1025,8 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->damaged_blocks = le32_to_cpu(super->damaged_blocks);
 	store->damage_mark = le32_to_cpu(super->damage_mark);
 	store->has_current = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_CURRENT;
+	if (le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_ZEROES)
+		store->zeroes = COW_MARK_WRITTEN;
 	store->has_tracked = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_TRACK;
 	store->invalid_epoch = min_t(u64, le64_to_cpu(super->invalid_epoch), COW_EPOCH_MAX);
 	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?

@@ -300,6 +300,8 @@ static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 	return cow_store_logs(store) && cow_log_suits(store) &&
 	       !cow_meta_is_fenced(meta) &&
 	       (p->kind == COW_COPIED || p->kind == COW_CURRENT) &&
+	       /* What stays in its place cannot be given one in a zone. */
+	       p->nr_room &&
 	       !READ_ONCE(job->speculative) && is_worth_a_record(store, job) &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;

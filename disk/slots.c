@@ -61,6 +61,7 @@ static const u8 slot_of_kind[] = {
 	[COW_PRIVATE] = COWSNAP_SLOT_PRIVATE,
 	[COW_PRIVATE_ZERO] = COWSNAP_SLOT_PRIVATE_ZERO,
 	[COW_CURRENT] = COWSNAP_SLOT_CURRENT,
+	[COW_CURRENT_ZERO] = COWSNAP_SLOT_CURRENT_ZERO,
 };
 
 int cow_slot_where(struct cow_meta *meta, u64 place, struct cowsnap_segment *seg,

@@ -124,6 +124,8 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_TRACK);
 	if (store->has_current || c->options.redirect)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_CURRENT);
+	if (READ_ONCE(store->zeroes) != COW_MARK_NONE)
+		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_ZEROES);
 	zones_fill(c, super);
 	seal_fill(c, super);
 	for (i = 0; i < COWSNAP_SUPER_RECORDS; i++)

@@ -13,6 +13,7 @@ enum cow_kind {
 	COW_PRIVATE,		/* written through a snapshot, in the store */
 	COW_PRIVATE_ZERO,	/* zeroed through a snapshot, not written */
 	COW_CURRENT,		/* of the origin since that epoch, in the store: redirected */
+	COW_CURRENT_ZERO,	/* the same, all zero, not written */
 	COW_HOME,		/* no exception: the origin itself (never stored) */
 };
 
@@ -27,6 +28,12 @@ static inline bool cow_kind_is_copied(enum cow_kind kind)
 	return kind == COW_COPIED || kind == COW_ZERO;
 }
 
+/* Is it what the origin shows, or has shown, since its epoch? */
+static inline bool cow_kind_is_current(enum cow_kind kind)
+{
+	return kind == COW_CURRENT || kind == COW_CURRENT_ZERO;
+}
+
 /* Is there data at its place? */
 static inline bool cow_kind_has_data(enum cow_kind kind)
 {
@@ -36,7 +43,7 @@ static inline bool cow_kind_has_data(enum cow_kind kind)
 /* Is its slot written only when its data is durable, so that it is never in doubt? */
 static inline bool cow_kind_needs_data(enum cow_kind kind)
 {
-	return cow_kind_is_private(kind) || kind == COW_CURRENT;
+	return cow_kind_is_private(kind) || cow_kind_is_current(kind);
 }
 
 /* Epochs count from 1 in memory; 0 means "none". 28 bits of them fit an entry. */
@@ -104,7 +111,7 @@ static inline void cow_run_pack(struct cow_run *run, const struct cow_extent *ex
 	run->word[0] = ext->chunk << 20 | ext->epoch >> 8;
 	run->word[1] = (u64)ext->epoch << 56 | ext->place << 19 | (ext->nr - 1) |
 		       (cow_kind_is_copied(ext->kind) ? COW_RUN_COPIED : 0) |
-		       (ext->kind == COW_CURRENT ? COW_RUN_CURRENT : 0) |
+		       (cow_kind_is_current(ext->kind) ? COW_RUN_CURRENT : 0) |
 		       (cow_kind_has_data(ext->kind) ? 0 : COW_RUN_ZERO);
 }
 

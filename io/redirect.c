@@ -16,6 +16,11 @@
  * A redirected write is a pending whose data comes from the bio, its carrier. It takes the way of
  * all copies, and holds the gate until the bio has ended: a snapshot that is made waits for it.
  *
+ * Zeroes over whole chunks are a write without data: a slot says it, and nothing is written at its
+ * place. In a chunk of zeroes that no snapshot sees zeroes are done, and other writes turn it into
+ * one with data at the same place: first the data, or zeroes that part of it is then written over,
+ * then the slot. Zeroes turn one with data into one without by the slot alone.
+ *
  * Promises kept here:
  *  I1  where there is a CURRENT nothing goes home: all of this is decided under
  *      origin->state_lock, where no pending is in the way.
@@ -66,16 +71,29 @@ struct redirect_write {
 	const struct cow_live *live;	/* NULL: no snapshot lives */
 	struct cow_extent ext;		/* CURRENT or home: a run from its first chunk on */
 	u64 whole;			/* so many chunks, from the first on, it brings in full */
+	bool in_place;			/* a CURRENT becomes zeroes, or data, where it is */
 	u64 nr;				/* AS_EVER: so many chunks are */
 };
 
-/* The last chunk of the origin is whole where the origin ends. Only data is redirected. */
+static bool is_zeroes(const struct redirect_write *w)
+{
+	return bio_op(w->cb->bio) == REQ_OP_WRITE_ZEROES;
+}
+
+/* Data is redirected, and zeroes if the disk can be told that there may be some. */
+static bool is_redirected(const struct cow_store *store, const struct bio *bio)
+{
+	return bio_op(bio) == REQ_OP_WRITE ||
+	       (bio_op(bio) == REQ_OP_WRITE_ZEROES && !store->no_zeroes);
+}
+
+/* The last chunk of the origin is whole where the origin ends. */
 static u64 whole_chunks(const struct cow_store *store, const struct bio *bio)
 {
 	sector_t start = bio->bi_iter.bi_sector, end = bio_end_sector((struct bio *)bio);
 	u64 first = cow_sector_to_chunk(store, start);
 
-	if (bio_op(bio) != REQ_OP_WRITE || start != cow_chunk_to_sector(store, first))
+	if (!is_redirected(store, bio) || start != cow_chunk_to_sector(store, first))
 		return 0;
 	if (end == bdev_nr_sectors(store->origin->bdev))
 		end = round_up(end, (sector_t)store->chunk_sectors);
@@ -85,9 +103,23 @@ static u64 whole_chunks(const struct cow_store *store, const struct bio *bio)
 /* ----------------------------------------------------------------- redirected */
 
 /* How many of @nr chunks go in one run. */
-static u64 run_of(struct cow_store *store, u64 nr)
+static u64 run_of(const struct redirect_write *w, u64 nr)
 {
+	struct cow_store *store = w->store;
+
+	if (is_zeroes(w))
+		return min(nr, (u64)COW_RUN_CHUNKS);
 	return min3(nr, cow_run_chunks_max(store), (u64)cow_log_run_max(store->meta));
+}
+
+/* Slots of zeroes are written only when the disk says that there may be some. */
+static bool waits_for_mark(struct redirect_write *w)
+{
+	if (!is_zeroes(w) || !w->whole || w->store->zeroes == COW_MARK_WRITTEN)
+		return false;
+	w->store->zeroes = COW_MARK_WANTED;
+	cow_current_wait(w->store, w->cb);
+	return true;
 }
 
 /* How many chunks more may be redirected that are at home now? */
@@ -105,28 +137,52 @@ static bool may_redirect(const struct cow_store *store)
 	       !cow_meta_is_fenced(store->meta);
 }
 
+/* A pending for a CURRENT at @place. NULL: no memory. */
+static struct cow_pending *add_current(const struct redirect_write *w, u64 place, u32 nr)
+{
+	struct cow_store *store = w->store;
+	u32 room = w->in_place ? 0 : nr;
+	struct cow_pending *p;
+
+	p = cow_pending_add(store, w->ext.chunk, nr, COW_CURRENT, place, room);
+	if (!p)
+		return NULL;
+	p->epoch = w->in_place ? w->ext.epoch : cow_store_copy_epoch(store, w->live);
+	store->nr_current += room;
+	return p;
+}
+
+static void free_room(const struct redirect_write *w, u64 place, u32 nr)
+{
+	if (!w->in_place)
+		cow_space_free(&w->store->space, place, nr);
+}
+
 /* The pending gets the gate, which @part has now. */
 static enum redirect start_redirect(struct redirect_write *w, struct cow_bio **part, u64 place,
 				    u32 nr)
 {
+	bool zeroes = is_zeroes(w);
 	struct cow_store *store = w->store;
-	u64 first = w->ext.chunk;
 	struct cow_pending *p = NULL;
 	sector_t sectors;
 
-	*part = cow_bio_front(w->cb, cow_bio_sectors_within(store, w->cb->bio, first, nr));
+	*part = cow_bio_front(w->cb, cow_bio_sectors_within(store, w->cb->bio, w->ext.chunk, nr));
 	if (*part)
-		p = cow_pending_add(store, first, nr, COW_CURRENT, place, nr);
+		p = add_current(w, place, nr);
 	if (!p) {
-		cow_space_free(&store->space, place, nr);
+		free_room(w, place, nr);
 		return *part ? NO_MEMORY : HAND_OVER;
 	}
-	p->mode = COW_BY_DATA;
-	p->epoch = cow_store_copy_epoch(store, w->live);
+	p->mode = zeroes ? COW_BY_MARK : COW_BY_DATA;
 	p->carrier = *part;
 	cow_bio_gone(*part, false);
 	(*part)->gated = true;
-	store->nr_current += nr;
+	if (zeroes) {
+		p->kind = COW_CURRENT_ZERO;
+		cow_pending_finished(p);
+		return STARTED;
+	}
 	sectors = bio_sectors((*part)->bio);
 	cow_pending_take_data(p, sectors, cow_chunk_to_sector(store, nr) - sectors);
 	return STARTED;
@@ -136,19 +192,18 @@ static enum redirect start_redirect(struct redirect_write *w, struct cow_bio **p
 static enum redirect start_copy(struct redirect_write *w, u64 place)
 {
 	struct cow_store *store = w->store;
+	bool zeroes = w->ext.kind == COW_CURRENT_ZERO;
 	struct cow_pending *p;
 
-	p = cow_pending_add(store, w->ext.chunk, 1, COW_CURRENT, place, 1);
+	p = add_current(w, place, 1);
 	if (!p) {
-		cow_space_free(&store->space, place, 1);
+		free_room(w, place, 1);
 		return NO_MEMORY;
 	}
-	p->epoch = cow_store_copy_epoch(store, w->live);
 	p->needed = true;
-	store->nr_current++;
 	cow_bio_park(w->cb, &p->parked, COW_WAIT_PENDING);
 	list_add(&p->node, &p->sharers);
-	cow_pending_copy(p, store->bdev, cow_chunk_to_sector(store, w->ext.place),
+	cow_pending_copy(p, zeroes ? NULL : store->bdev, cow_chunk_to_sector(store, w->ext.place),
 			 store->chunk_sectors, 0);
 	return PARKED;
 }
@@ -174,7 +229,9 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 		cow_bio_park(w->cb, &store->waiting, COW_WAIT_STORE);
 		return PARKED;
 	}
-	got = cow_store_room(store, most ? run_of(store, most) : 1, &place);
+	if (waits_for_mark(w))
+		return PARKED;
+	got = cow_store_room(store, most ? run_of(w, most) : 1, &place);
 	if (got)
 		return most ? start_redirect(w, part, place, got) : start_copy(w, place);
 	/* At the cost of snapshots, as on_full says; then it is in place. */
@@ -189,6 +246,39 @@ static enum redirect leave_current(struct redirect_write *w, struct cow_bio **pa
 
 /* ------------------------------------------------------------------- decided */
 
+/* Is all of it done, where the first chunks are CURRENT? A discard is a hint. */
+static bool is_done(const struct redirect_write *w)
+{
+	return bio_op(w->cb->bio) == REQ_OP_DISCARD ||
+	       (is_zeroes(w) && w->ext.kind == COW_CURRENT_ZERO);
+}
+
+static bool can_commit(const struct cow_store *store)
+{
+	return store->writable && !cow_meta_is_fenced(store->meta);
+}
+
+/* Nobody else sees it. Zeroes that cannot become a slot are data at its place, as others are. */
+static bool changes_kind(const struct redirect_write *w)
+{
+	return w->ext.kind == COW_CURRENT_ZERO ||
+	       (is_zeroes(w) && w->whole && can_commit(w->store));
+}
+
+/* From zeroes to data, or back, by one commit of slots: a cut leaves what was, or what will be. */
+static enum redirect change_kind(struct redirect_write *w, struct cow_bio **part)
+{
+	u64 most = min(w->ext.nr, w->whole);
+
+	if (!can_commit(w->store))
+		return REFUSED;
+	if (waits_for_mark(w))
+		return PARKED;
+	w->in_place = true;
+	return most ? start_redirect(w, part, w->ext.place, run_of(w, most)) :
+		      start_copy(w, w->ext.place);
+}
+
 /* The first chunks are CURRENT. */
 static enum redirect write_current(struct redirect_write *w, struct cow_bio **part)
 {
@@ -196,13 +286,15 @@ static enum redirect write_current(struct redirect_write *w, struct cow_bio **pa
 	const struct cow_live *live = w->live;
 	struct cow_bio *cb = w->cb;
 
-	if (bio_op(cb->bio) == REQ_OP_DISCARD) {
+	if (is_done(w)) {
 		*part = cow_bio_front(cb, cow_bio_sectors_within(store, cb->bio, w->ext.chunk,
 								 w->ext.nr));
 		return *part ? ENDS : HAND_OVER;
 	}
 	if (live && live->epoch[live->nr - 1] > w->ext.epoch)
 		return leave_current(w, part);
+	if (changes_kind(w))
+		return change_kind(w, part);
 	if (!cow_log_is_noted(store->meta, w->ext.place, w->ext.nr)) {
 		/* After a record that has failed no later one counts as durable. */
 		if (cow_meta_is_fenced(store->meta) && !cow_log_can_note(store->meta))
@@ -237,15 +329,17 @@ static enum redirect write_home(struct redirect_write *w, struct cow_bio **part)
 	w->nr = cow_map_preserved(&store->map, w->live, w->ext.chunk, min(w->nr, covered),
 				  &preserved);
 	most = share_left(store);
-	if (preserved || !most || bio_op(w->cb->bio) != REQ_OP_WRITE)
+	if (preserved || !most || bio_op(w->cb->bio) == REQ_OP_DISCARD)
 		return AS_EVER;
 	/* What follows the first chunk may be whole ones. */
 	if (!w->whole) {
 		w->nr = 1;
 		return AS_EVER;
 	}
+	if (waits_for_mark(w))
+		return PARKED;
 	w->whole = min3(w->whole, w->nr, most);
-	got = cow_store_room(store, run_of(store, w->whole), &place);
+	got = cow_store_room(store, run_of(w, w->whole), &place);
 	return got ? start_redirect(w, part, place, got) : AS_EVER;
 }
 
@@ -270,7 +364,7 @@ static enum redirect decide_write(struct redirect_write *w, struct cow_bio **par
 	w->live = rcu_dereference_protected(store->live,
 					    lockdep_is_held(&store->origin->state_lock));
 	w->whole = whole_chunks(store, w->cb->bio);
-	return w->ext.kind == COW_CURRENT ? write_current(w, part) : write_home(w, part);
+	return cow_kind_is_current(w->ext.kind) ? write_current(w, part) : write_home(w, part);
 }
 
 /* The part of it that is at home is decided on as ever, by itself. The gate is held. */
@@ -361,6 +455,10 @@ int cow_redirect_read(struct cow_bio *cb, struct cow_bio **part)
 	cow_readers_leave(store, (*part ?: cb)->read_turn);
 	if (!*part)
 		return cow_bio_hand_over(cb, part);
+	if (ext.kind == COW_CURRENT_ZERO) {
+		zero_fill_bio((*part)->bio);
+		return cow_bio_finish(*part, BLK_STS_OK);
+	}
 	cow_bio_go_home(o, (*part)->bio);
 	return DM_MAPIO_REMAPPED;
 }

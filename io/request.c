@@ -149,7 +149,7 @@ static u64 redirected_chunks(struct cow_store *store, u64 at, u64 *nr)
 		return 0;
 	cow_map_lookup(&store->map, at, *nr, COW_EPOCH_NOW, &ext);
 	*nr = ext.nr;
-	return ext.kind == COW_CURRENT ? ext.nr : 0;
+	return cow_kind_is_current(ext.kind) ? ext.nr : 0;
 }
 
 /*

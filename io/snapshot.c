@@ -223,7 +223,7 @@ static void plan_ownership(struct cow_bio *cb, const struct cow_extent *ext,
 	plan->place = ext->place;
 	plan->needs_room = true;
 	/* What the origin shows, or has shown, stays what it is. */
-	if (ext->kind == COW_HOME || ext->kind == COW_CURRENT)
+	if (ext->kind == COW_HOME || cow_kind_is_current(ext->kind))
 		return;
 	if (!cow_kind_is_private(ext->kind)) {
 		sole = cow_store_sole_owner(cb->snap->store, ext, cb->snap->epoch);

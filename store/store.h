@@ -128,6 +128,9 @@ struct cow_store {
 	u64 zone_series;		/* the last one given out; disk/checkpoint.c */
 	/* Does it have CURRENT versions, or may it soon? disk/load.c, disk/super.c; state_lock. */
 	bool has_current;
+	/* Does the superblock say that some of them may be zeroes? state_lock; READ_ONCE. */
+	enum cow_snap_mark zeroes;
+	bool no_zeroes;			/* that could not be written: there are none; state_lock */
 	u64 seal_start;			/* chunk: what the origin begins with; disk/seal.c */
 	u32 seal_generation;
 	enum cowsnap_seal_state seal_state;

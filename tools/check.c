@@ -403,6 +403,8 @@ static const char *kind_trouble(const struct store *s, const struct entry *e)
 		return "cannot be, what is sealed of the origin is there";
 	if (e->chunk < cowsnap_seal_chunks(&s->geo))
 		return "cannot be, that chunk of the origin is sealed";
+	if (e->kind == COWSNAP_SLOT_CURRENT_ZERO && !may_have_zeroes(s))
+		return "cannot be, the store lacks the feature of redirected zeroes";
 	return "cannot be, the store has no sealed origin that is redirected";
 }
 

@@ -13,7 +13,7 @@ const char *kind_name(unsigned int kind)
 {
 	static const char *const names[COWSNAP_SLOT_KINDS] = {
 		"free", "copied", "zero", "private", "private-zero", "records",
-		"track", "current",
+		"track", "current", "current-zero",
 	};
 
 	return kind < COWSNAP_SLOT_KINDS ? names[kind] : "unknown";
@@ -37,7 +37,18 @@ bool exception_is_private(const struct entry *e)
 
 bool exception_is_current(const struct entry *e)
 {
-	return e->kind == COWSNAP_SLOT_CURRENT;
+	return cowsnap_kind_is_current(e->kind);
+}
+
+bool exception_is_zero(const struct entry *e)
+{
+	return e->kind == COWSNAP_SLOT_ZERO || e->kind == COWSNAP_SLOT_PRIVATE_ZERO ||
+	       e->kind == COWSNAP_SLOT_CURRENT_ZERO;
+}
+
+bool exception_has_data(const struct entry *e)
+{
+	return entry_is_exception(e) && !exception_is_zero(e);
 }
 
 static size_t first_live_above(const struct store *s, u64 older)
@@ -63,12 +74,6 @@ bool epochs_live(const struct store *s, u64 older, u64 epoch)
 }
 
 /* ---- data ---- */
-
-static bool has_data(const struct entry *e)
-{
-	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE ||
-	       exception_is_current(e);
-}
 
 /*
  * ENTRY_VERIFIED or ENTRY_BAD_DATA, with the reason. What has no crc can still be unreadable; that
@@ -99,7 +104,7 @@ int exceptions_verify(struct store *s)
 		return -1;
 	for (i = 0; i < s->nr_entries; i++) {
 		e = &s->entry[i];
-		if (has_data(e) && !(e->marks & skip))
+		if (exception_has_data(e) && !(e->marks & skip))
 			e->marks |= judge_data(s, e, buffer);
 	}
 	free(buffer);
@@ -399,10 +404,18 @@ bool may_have_current(const struct store *s)
 	return le64toh(s->super.incompat) & COWSNAP_INCOMPAT_CURRENT;
 }
 
-bool current_fits(const struct store *s, u64 chunk)
+bool may_have_zeroes(const struct store *s)
 {
+	return le64toh(s->super.incompat) & COWSNAP_INCOMPAT_ZEROES;
+}
+
+bool current_fits(const struct store *s, const struct entry *e)
+{
+	if (exception_is_zero(e) && !may_have_zeroes(s))
+		return false;
 	return may_have_current(s) && cowsnap_is_sealed(&s->super) && !s->bad_seal &&
-	       s->super.seal_state == COWSNAP_SEAL_SEALED && chunk >= cowsnap_seal_chunks(&s->geo);
+	       s->super.seal_state == COWSNAP_SEAL_SEALED &&
+	       e->chunk >= cowsnap_seal_chunks(&s->geo);
 }
 
 bool current_is_there(const struct store *s)

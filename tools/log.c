@@ -38,7 +38,7 @@ static bool decode(const struct store *s, const u8 *at, u64 place, struct entry 
 	e->kind = cowsnap_slot_kind(&slot);
 	e->place = place;
 	return (e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_ZERO ||
-		(exception_is_current(e) && current_fits(s, e->chunk))) &&
+		(e->kind == COWSNAP_SLOT_CURRENT && current_fits(s, e))) &&
 	       e->epoch && e->epoch <= COWSNAP_MAX_EPOCH && e->chunk < s->nr_origin_chunks;
 }
 

@@ -307,8 +307,7 @@ static bool interchangeable(struct repair *p, const struct entry *a, const struc
 {
 	if (a->kind != b->kind || (a->marks | b->marks) & (ENTRY_BAD_DATA | ENTRY_BEYOND))
 		return false;
-	return a->kind == COWSNAP_SLOT_ZERO || a->kind == COWSNAP_SLOT_PRIVATE_ZERO ||
-	       same_data(p, a, b);
+	return exception_is_zero(a) || same_data(p, a, b);
 }
 
 static void repair_twice(struct repair *p, struct entry *before, struct entry *e)

@@ -30,9 +30,20 @@ static void leave_out_series(struct dump *d)
 		d->s.super.zone[0].series = htole64(d->log_series + SERIES_SINCE_DUMP);
 }
 
-/* A dump names no features: those of a store follow from what is in it. */
-static void set_features(struct cowsnap_super *super)
+static bool zeroes_are_there(const struct store *s)
 {
+	size_t i;
+
+	for (i = 0; i < s->nr_entries; i++)
+		if (s->entry[i].kind == COWSNAP_SLOT_CURRENT_ZERO)
+			return true;
+	return false;
+}
+
+/* A dump names no features: those of a store follow from what is in it. */
+static void set_features(struct store *s)
+{
+	struct cowsnap_super *super = &s->super;
 	u64 origin = le64toh(super->origin_sectors), chunk = le32toh(super->chunk_sectors);
 
 	if (super->zone[0].series)
@@ -41,6 +52,10 @@ static void set_features(struct cowsnap_super *super)
 		super->incompat |= htole64(COWSNAP_INCOMPAT_SEAL);
 	if (origin && chunk && (origin - 1) / chunk >= 1ULL << COWSNAP_CHUNK_BITS)
 		super->incompat |= htole64(COWSNAP_INCOMPAT_WIDE);
+	if (super->redirect || current_is_there(s))
+		super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);
+	if (zeroes_are_there(s))
+		super->incompat |= htole64(COWSNAP_INCOMPAT_ZEROES);
 }
 
 static int set_sizes(struct dump *d)
@@ -51,9 +66,7 @@ static int set_sizes(struct dump *d)
 	super->version = htole32(COWSNAP_FORMAT);
 	super->epoch = htole64(d->s.epoch);
 	leave_out_series(d);
-	set_features(super);
-	if (super->redirect || current_is_there(&d->s))
-		super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);
+	set_features(&d->s);
 	if (!super_sane(super) || d->s.epoch > COWSNAP_MAX_EPOCH)
 		return dump_fail(d, "a size or the epoch cannot be");
 	if (store_set_geometry(&d->s))
@@ -192,7 +205,7 @@ static int check_entry(struct dump *d, const struct entry *e, const struct entry
 		return 0;
 	if (e->chunk >= s->nr_origin_chunks)
 		return dump_fail(d, "chunk %" PRIu64 " is beyond the origin", e->chunk);
-	if (exception_is_current(e) && !current_fits(s, e->chunk))
+	if (exception_is_current(e) && !current_fits(s, e))
 		return dump_fail(d, "chunk %" PRIu64 " of the origin cannot be in the store: it is sealed, or "
 				 "the origin is not", e->chunk);
 	if (!e->epoch || e->epoch > s->epoch)
@@ -243,12 +256,6 @@ static int set_blocks(struct dump *d)
 }
 
 /* ---- data ---- */
-
-static bool has_data(const struct entry *e)
-{
-	return e->kind == COWSNAP_SLOT_COPIED || e->kind == COWSNAP_SLOT_PRIVATE ||
-	       exception_is_current(e);
-}
 
 /* Without a checksum nothing would tell that this chunk is not what it was. */
 static void give_up_chunk(struct dump *d, const struct entry *e, struct report *r)
@@ -319,7 +326,7 @@ static int copy_data(struct dump *d, struct io *from, struct report *r)
 		return dump_fail(d, "out of memory");
 	ret = copy_sealed(d, from, data);
 	for (i = 0; i < d->s.nr_entries && !ret; i++)
-		if (has_data(&d->s.entry[i]))
+		if (exception_has_data(&d->s.entry[i]))
 			ret = copy_chunk(d, &d->s.entry[i], from, data, r);
 	free(data);
 	return ret;
@@ -417,9 +424,9 @@ int restore_look(struct dump *d, struct io *io, enum restore_age *age, u64 *epoc
 	/* No superblock of it, but its tables may be there still. */
 	memset(&s, 0, sizeof(s));
 	s.io = io;
+	set_features(&d->s);
 	s.super = d->s.super;
 	s.blocks = d->s.blocks;
-	set_features(&s.super);
 	if (super_sane(&s.super) && !store_set_geometry(&s))
 		*age = age_of_blocks(&s, d->s.sequence);
 	return 0;

@@ -363,7 +363,7 @@ const char *seal_hinders_opening(const struct store *s, const struct seal_look *
 static void end_redirect(struct store *s)
 {
 	s->super.redirect = 0;
-	s->super.incompat &= ~htole64(COWSNAP_INCOMPAT_CURRENT);
+	s->super.incompat &= ~htole64(COWSNAP_INCOMPAT_CURRENT | COWSNAP_INCOMPAT_ZEROES);
 }
 
 int seal_off(struct store *s, struct io *home, enum seal_keep keep, unsigned int *nr,

@@ -161,7 +161,7 @@ static int read_doubted(struct source *src, const struct entry *e)
 
 static int read_version(struct source *src, const struct entry *e)
 {
-	if (e->kind == COWSNAP_SLOT_ZERO || e->kind == COWSNAP_SLOT_PRIVATE_ZERO) {
+	if (exception_is_zero(e)) {
 		memset(src->chunk, 0, chunk_bytes(src));
 		return 0;
 	}

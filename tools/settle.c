@@ -40,6 +40,7 @@
 
 struct move {
 	u64 chunk, place;
+	bool zero;
 };
 
 static int fail(struct settle *t, const char *why)
@@ -351,11 +352,13 @@ static int copy_homes(struct settle *t)
 
 static int turn(struct settle *t, struct entry *e)
 {
-	if (read_store(t, e->place, t->data))
+	bool zero = exception_is_zero(e);
+
+	if (!zero && read_store(t, e->place, t->data))
 		return -1;
-	e->kind = COWSNAP_SLOT_COPIED;
+	e->kind = zero ? COWSNAP_SLOT_ZERO : COWSNAP_SLOT_COPIED;
 	e->epoch = e->until;
-	e->crc = data_crc(t, e->place);
+	e->crc = zero ? 0 : data_crc(t, e->place);
 	store_dirty(t->s, e->place);
 	return 0;
 }
@@ -435,19 +438,32 @@ static int read_span(struct settle *t, struct move **m, size_t nr)
 	return 0;
 }
 
+/* Those that have data. The data of the others is made. */
+static size_t moves_to_read(const struct settle *t, struct move **in_order, size_t nr)
+{
+	size_t i, to_read = 0;
+
+	for (i = 0; i < nr; i++) {
+		if (t->move[i].zero)
+			memset(data_of(t, &t->move[i]), 0, chunk_bytes(t));
+		else
+			in_order[to_read++] = &t->move[i];
+	}
+	qsort(in_order, to_read, sizeof(*in_order), by_place_of_move);
+	return to_read;
+}
+
 static int read_moves(struct settle *t, size_t nr)
 {
 	struct move **in_order = malloc(nr * sizeof(*in_order));
-	size_t i, part;
+	size_t i, part, to_read;
 	int r = 0;
 
 	if (!in_order)
 		return fail(t, "out of memory");
-	for (i = 0; i < nr; i++)
-		in_order[i] = &t->move[i];
-	qsort(in_order, nr, sizeof(*in_order), by_place_of_move);
-	for (i = 0; i < nr && !r; i += part) {
-		part = span_of(t, in_order + i, nr - i);
+	to_read = moves_to_read(t, in_order, nr);
+	for (i = 0; i < to_read && !r; i += part) {
+		part = span_of(t, in_order + i, to_read - i);
 		r = read_span(t, in_order + i, part);
 	}
 	free(in_order);
@@ -479,6 +495,7 @@ static int write_home(struct settle *t)
 			t->move[nr] = (struct move){
 				.chunk = entry_at(t, g.current)->chunk,
 				.place = entry_at(t, g.current)->place,
+				.zero = exception_is_zero(entry_at(t, g.current)),
 			};
 		if (nr && (read_moves(t, nr) || write_moves(t, nr)))
 			return -1;
@@ -529,6 +546,7 @@ static int settle_batches(struct settle *t)
 	while (begin_batch(t))
 		if (settle_batch(t))
 			return -1;
+	t->s->super.incompat &= ~htole64(COWSNAP_INCOMPAT_ZEROES);
 	if (!t->s->super.redirect)
 		t->s->super.incompat &= ~htole64(COWSNAP_INCOMPAT_CURRENT);
 	return write_supers(t);

@@ -197,7 +197,7 @@ static u16 nonsense(const struct store *s, const struct entry *e)
 
 	if (e->place >= s->nr_chunks)
 		marks |= ENTRY_BEYOND;
-	if (e->kind >= COWSNAP_SLOT_KINDS || (exception_is_current(e) && !current_fits(s, e->chunk)) ||
+	if (e->kind >= COWSNAP_SLOT_KINDS || (exception_is_current(e) && !current_fits(s, e)) ||
 	    (!s->bad_seal && cowsnap_seal_has(&s->geo, &s->super, e->place)))
 		return marks | ENTRY_BAD_KIND;
 	if (e->kind == COWSNAP_SLOT_RECORDS)

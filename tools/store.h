@@ -262,12 +262,16 @@ bool entry_is_exception(const struct entry *e);
 bool exception_is_private(const struct entry *e);
 /* Does the origin show it, or has it? */
 bool exception_is_current(const struct entry *e);
+/* Is it zeroes, without data at its place? Else an exception has data. */
+bool exception_is_zero(const struct entry *e);
+bool exception_has_data(const struct entry *e);
 /* Versions of one chunk that are told apart by their epochs alone. */
 bool exceptions_alike(const struct entry *x, const struct entry *y);
 /* Has the store the feature? */
 bool may_have_current(const struct store *s);
-/* May @chunk of the origin have current versions in this store? */
-bool current_fits(const struct store *s, u64 chunk);
+bool may_have_zeroes(const struct store *s);
+/* May this current version of a chunk of the origin be in this store? */
+bool current_fits(const struct store *s, const struct entry *e);
 /* Slots of that kind, whatever else is to be said of them. */
 bool current_is_there(const struct store *s);
 /* Tables and log lack some that nobody knows of: data of the origin may be among that. */

@@ -172,13 +172,17 @@
  * the origin itself, up to the next such slot of C. A snapshot sees its private version, else the
  * least COPIED or ZERO with an epoch not below its own, else the greatest CURRENT with an epoch
  * below its own, else the origin's device. The origin is the greatest CURRENT, else its device.
- * CURRENT slots are never fresh. In a record that is not known durable one is believed if its data
- * has the right crc, and void if not; anywhere else the crc says nothing, since the data is
- * written in place. No chunk has two of one epoch; none of them is of a sealed chunk; there are
- * none unless the seal is in state SEALED. A table block or a record that is lost may have had
- * some, and with them data of the origin: such a store is refused. A CURRENT that no live epoch
- * falls on is dead if there is a later one. Who frees the latest has freed the dead ones before,
- * durably.
+ * CURRENT slots are never fresh. With INCOMPAT_ZEROES one may say in the highest bit of its epoch
+ * that the chunk is zeroes: nothing is written at its place, and its crc says nothing. In memory
+ * that is a kind of its own, current-zero; whatever is said of CURRENT is true of it. Such a slot
+ * stands in tables alone, no record has one. Its place may be in a zone: then the record there has
+ * what the chunk was before, and the table is right. In a record that is not known durable one is
+ * believed if its data has the right crc, and void if not; anywhere else the crc says nothing,
+ * since the data is written in place. No chunk has two of one epoch; none of them is of a sealed
+ * chunk; there are none unless the seal is in state SEALED. A table block or a record that is lost
+ * may have had some, and with them data of the origin: such a store is refused. A CURRENT that no
+ * live epoch falls on is dead if there is a later one. Who frees the latest has freed the dead ones
+ * before, durably.
  *
  * A tracker is a snapshot that was given up: its record stays, and says which chunks have
  * changed since its epoch, in blocks of its own. Each block has a bit for each chunk of a
@@ -224,13 +228,16 @@ __u32 crc32c(__u32 crc, const void *data, size_t bytes);
 #define COWSNAP_INCOMPAT_SEAL	16ULL
 /* Set while redirect is not 0, or a CURRENT slot may be there. */
 #define COWSNAP_INCOMPAT_CURRENT 32ULL
+/* Set while a CURRENT slot may be there that says zeroes. */
+#define COWSNAP_INCOMPAT_ZEROES	64ULL
 
 /* Features this version knows. */
 #define COWSNAP_COMPAT_KNOWN	0ULL
 #define COWSNAP_RO_COMPAT_KNOWN	0ULL
 #define COWSNAP_INCOMPAT_KNOWN	(COWSNAP_INCOMPAT_WIDE | COWSNAP_INCOMPAT_INVALID | \
 				 COWSNAP_INCOMPAT_TRACK | COWSNAP_INCOMPAT_LOG | \
-				 COWSNAP_INCOMPAT_SEAL | COWSNAP_INCOMPAT_CURRENT)
+				 COWSNAP_INCOMPAT_SEAL | COWSNAP_INCOMPAT_CURRENT | \
+				 COWSNAP_INCOMPAT_ZEROES)
 
 #define COWSNAP_MIN_BLOCK_BYTES	512U
 #define COWSNAP_MAX_BLOCK_BYTES	4096U
@@ -278,6 +285,7 @@ enum cowsnap_slot_kind {
 	COWSNAP_SLOT_RECORDS = 5,	/* records of snapshots */
 	COWSNAP_SLOT_TRACK = 6,		/* blocks of a tracker */
 	COWSNAP_SLOT_CURRENT = 7,	/* data of the origin since that epoch, written in place */
+	COWSNAP_SLOT_CURRENT_ZERO = 8,	/* the same, all zero; see COWSNAP_SLOT_ZEROES */
 	COWSNAP_SLOT_KINDS,
 };
 
@@ -414,7 +422,7 @@ struct cowsnap_block_header {
 struct cowsnap_slot {
 	__le32 crc;
 	__le32 chunk_low;
-	__le32 epoch_low;
+	__le32 epoch_low;	/* of a CURRENT: bit 31 zeroes */
 	__u8 chunk_high_kind;	/* bits 0-3, kind 4-6, fresh 7 */
 	__u8 chunk_wide;	/* bits 36-43 of the chunk; 0 without INCOMPAT_WIDE */
 } __attribute__((packed));
@@ -442,6 +450,9 @@ static_assert(sizeof(struct cowsnap_slot) == 14, "slot");
 
 #define COWSNAP_SLOT_FRESH	0x80U
 
+/* In the epoch of a CURRENT: the kind is CURRENT_ZERO. No epoch has so many bits. */
+#define COWSNAP_SLOT_ZEROES	0x80000000U
+
 /*
  * ---------------------------------------------------------------------------
  * Slots: what they hold, whatever their bits are
@@ -457,12 +468,25 @@ static inline __u64 cowsnap_slot_chunk(const struct cowsnap_slot *slot)
 /* An enum cowsnap_slot_kind, or what a damaged slot has there. */
 static inline __u8 cowsnap_slot_kind(const struct cowsnap_slot *slot)
 {
-	return slot->chunk_high_kind >> 4 & 7;
+	__u8 kind = slot->chunk_high_kind >> 4 & 7;
+
+	if (kind == COWSNAP_SLOT_CURRENT && __le32_to_cpu(slot->epoch_low) & COWSNAP_SLOT_ZEROES)
+		return COWSNAP_SLOT_CURRENT_ZERO;
+	return kind;
+}
+
+static inline int cowsnap_kind_is_current(__u8 kind)
+{
+	return kind == COWSNAP_SLOT_CURRENT || kind == COWSNAP_SLOT_CURRENT_ZERO;
 }
 
 static inline __u32 cowsnap_slot_epoch(const struct cowsnap_slot *slot)
 {
-	return __le32_to_cpu(slot->epoch_low);
+	__u32 epoch = __le32_to_cpu(slot->epoch_low);
+
+	if (cowsnap_slot_kind(slot) == COWSNAP_SLOT_CURRENT_ZERO)
+		epoch &= ~COWSNAP_SLOT_ZEROES;
+	return epoch;
 }
 
 static inline __u32 cowsnap_slot_crc(const struct cowsnap_slot *slot)
@@ -487,6 +511,10 @@ static inline void cowsnap_slot_set_fresh(struct cowsnap_slot *slot, int fresh)
 static inline void cowsnap_slot_set(struct cowsnap_slot *slot, __u64 chunk, __u32 epoch,
 				    __u8 kind, __u32 crc)
 {
+	if (kind == COWSNAP_SLOT_CURRENT_ZERO) {
+		kind = COWSNAP_SLOT_CURRENT;
+		epoch |= COWSNAP_SLOT_ZEROES;
+	}
 	slot->crc = __cpu_to_le32(crc);
 	slot->chunk_low = __cpu_to_le32((__u32)chunk);
 	slot->epoch_low = __cpu_to_le32(epoch);

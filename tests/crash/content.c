@@ -19,7 +19,7 @@
 #define STEP		0x9e3779b97f4a7c15ULL
 
 static const char * const kind_names[NR_OP_KINDS] = {
-	"none", "fill", "write", "discard", "fsync", "create", "delete", "open", "close",
+	"none", "fill", "write", "discard", "zeroes", "fsync", "create", "delete", "open", "close",
 	"merge", "merged", "grow", "restart", "commit", "look", "track",
 };
 
@@ -170,7 +170,7 @@ void print_history(u32 sector)
 		op = &run.ops[tag];
 		if (op->kind == OP_LOOK || (op->kind == OP_FSYNC && op->view != ORIGIN_VIEW))
 			continue;
-		if (op->kind > OP_DISCARD || sector - op->sector < op->count)
+		if (op->kind > OP_ZERO || sector - op->sector < op->count)
 			print_op(tag);
 	}
 }

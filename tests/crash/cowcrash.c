@@ -164,8 +164,8 @@ static void print_recording(void)
 	for (i = 1; i < run.nr_views; i++)
 		nr_dropped += run.views[i].gone == GONE_DELETED &&
 			      run.views[i].gone_begin != run.views[i].gone_end;
-	printf("# %u events: writes %u, discards %u, fsyncs %u, creates %u, deletes %u, opens %u, closes %u, dropped %u, merges %u, grows %u, restarts %u, trackers %u; %u bios below, %u of them flushes or FUA\n",
-	       run.nr_events, counts[OP_WRITE], counts[OP_DISCARD], counts[OP_FSYNC],
+	printf("# %u events: writes %u, discards %u, zeroes %u, fsyncs %u, creates %u, deletes %u, opens %u, closes %u, dropped %u, merges %u, grows %u, restarts %u, trackers %u; %u bios below, %u of them flushes or FUA\n",
+	       run.nr_events, counts[OP_WRITE], counts[OP_DISCARD], counts[OP_ZERO], counts[OP_FSYNC],
 	       counts[OP_CREATE], counts[OP_DELETE], counts[OP_OPEN], counts[OP_CLOSE],
 	       nr_dropped, counts[OP_MERGE], counts[OP_GROW], counts[OP_RESTART],
 	       counts[OP_TRACK], run.nr_requests,
@@ -216,6 +216,7 @@ static void usage(void)
 	       "  --seal          the origin is sealed, by the tool of --check\n"
 	       "  --redirect N    and first writes go to the store, up to N percent of it\n"
 	       "  --settle        from where they come home at once\n"
+	       "  --zeroes        write-zeroes, too\n"
 	       "  --no-discard, --no-running (no writes while a snapshot is made),\n"
 	       "  --no-restart, --no-commit\n"
 	       "  --check TOOL    run \"TOOL check STORE\" on what each cut leaves\n"
@@ -234,7 +235,7 @@ static void usage(void)
 enum letters {
 	O_SEED, O_OPS, O_CUTS, O_CUT, O_FAILURES, O_SAVE, O_LOAD, O_DEVICES, O_ORIGIN, O_STORE,
 	O_GROW, O_BLOCK, O_CHUNK, O_THREADS, O_SNAPSHOTS, O_MERGE, O_DROP, O_TRACK, O_LOG, O_SEAL,
-	O_REDIRECT, O_SETTLE,
+	O_REDIRECT, O_SETTLE, O_ZEROES,
 	O_NO_DISCARD, O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_AGAIN, O_EIO,
 	O_IMAGES, O_WRITES, O_STOCK, O_LIE,
 };
@@ -263,6 +264,7 @@ static const struct option long_options[] = {
 	{ "seal", no_argument, NULL, O_SEAL },
 	{ "redirect", required_argument, NULL, O_REDIRECT },
 	{ "settle", no_argument, NULL, O_SETTLE },
+	{ "zeroes", no_argument, NULL, O_ZEROES },
 	{ "no-discard", no_argument, NULL, O_NO_DISCARD },
 	{ "no-running", no_argument, NULL, O_NO_RUNNING },
 	{ "no-restart", no_argument, NULL, O_NO_RESTART },
@@ -318,6 +320,7 @@ static void set_option(int letter)
 	case O_SEAL: set->seals = 1; break;
 	case O_REDIRECT: set->redirects = number; break;
 	case O_SETTLE: set->settles = 1; break;
+	case O_ZEROES: set->zeroes = 1; break;
 	case O_NO_DISCARD: set->discards = 0; break;
 	case O_NO_RUNNING: set->running = 0; break;
 	case O_NO_RESTART: set->restarts = 0; break;

@@ -10,7 +10,7 @@
  * is compared with what it may be.
  *
  * An operation's number is the tag of the sectors it writes, as in tests/model;
- * tag 0 stands for a sector of zeros.
+ * tag 0 stands for a sector of zeros, whichever operation has zeroed it.
  */
 #ifndef COWSNAP_TESTS_CRASH_H
 #define COWSNAP_TESTS_CRASH_H
@@ -38,6 +38,7 @@ enum op_kind {
 	OP_FILL,		/* the content before all */
 	OP_WRITE,
 	OP_DISCARD,
+	OP_ZERO,		/* a write of zeros without data */
 	OP_FSYNC,
 	OP_CREATE,
 	OP_DELETE,
@@ -154,6 +155,7 @@ struct settings {
 	u32 seals;		/* the origin is sealed, once there is a store */
 	u32 redirects;		/* percent of the store for redirected writes; 0: none */
 	u32 settles;		/* they are brought home at once */
+	u32 zeroes;		/* write-zeroes, too */
 };
 
 struct recording {

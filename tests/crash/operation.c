@@ -29,7 +29,7 @@ u32 op_begin(struct worker *w, enum op_kind kind, u32 view, u32 sector, u32 coun
 	op->count = count;
 	op->begin = NEVER;
 	op->ack = NEVER;
-	if (view == ORIGIN_VIEW && (kind == OP_WRITE || kind == OP_DISCARD)) {
+	if (view == ORIGIN_VIEW && kind >= OP_WRITE && kind <= OP_ZERO) {
 		load.in_flight[w->number] = tag;
 		if (load.window)
 			load.window->window[load.window->nr_window++] = tag;
@@ -114,7 +114,7 @@ bool in_window(const struct view *v, u32 sector, u32 tag)
 	for (i = 0; i < v->nr_window; i++) {
 		op = &run.ops[v->window[i]];
 		if (sector - op->sector < op->count &&
-		    (v->window[i] == tag || (!tag && op->kind == OP_DISCARD)))
+		    (v->window[i] == tag || (!tag && op->kind != OP_WRITE)))
 			return true;
 	}
 	return false;

@@ -57,7 +57,8 @@ struct medium {
 	struct loop base_loop;
 	struct loop log_loop;
 	char name[40];
-	char path[40];
+	char path[40];		/* that of the face, if there is one */
+	char mid[40], face[40];	/* with write-zeroes */
 	u32 major;
 	u32 minor;
 	u64 log_position;
@@ -142,6 +143,27 @@ void record_mark(char what, u32 op)
 
 /* ---- devices ---- */
 
+/*
+ * log-writes takes no write-zeroes, so nothing above it would be asked for any. What a device takes
+ * is found out when its table comes into force: the face takes them, since log-writes was not below
+ * it at that time. One that is passed on ends with an error, and zeros are written in its place.
+ */
+static void medium_make_face(struct medium *m, u32 number, u64 bytes)
+{
+	u64 sectors = bytes / SECTOR_BYTES;
+	char below[40], mid[40];
+
+	snprintf(m->mid, sizeof(m->mid), "cowcrash-%d-mid%u", getpid(), number);
+	snprintf(m->face, sizeof(m->face), "cowcrash-%d-face%u", getpid(), number);
+	memcpy(below, m->path, sizeof(below));
+	if (dm_make(m->mid, mid, sizeof(mid), "%" PRIu64 " linear %s 0", sectors,
+		    m->base_loop.path) ||
+	    dm_make(m->face, m->path, sizeof(m->path), "%" PRIu64 " linear %s 0", sectors, mid) ||
+	    dm_load(m->mid, "%" PRIu64 " linear %s 0", sectors, below) || dm_suspend(m->mid) ||
+	    dm_resume(m->mid))
+		fail("no device with write-zeroes");
+}
+
 static void medium_make(struct medium *m, u32 number, u64 bytes)
 {
 	struct stat st;
@@ -158,6 +180,8 @@ static void medium_make(struct medium *m, u32 number, u64 bytes)
 		fail("%s: %s", m->name, strerror(ret ? -ret : errno));
 	m->major = major(st.st_rdev);
 	m->minor = minor(st.st_rdev);
+	if (run.set.zeroes)
+		medium_make_face(m, number, bytes);
 }
 
 static struct medium *store_medium(void)
@@ -500,8 +524,13 @@ void record_stop(void)
 
 	dm_remove(origin_name);
 	dm_remove(store_name);
-	for (i = 0; i < run.set.nr_media; i++)
+	for (i = 0; i < run.set.nr_media; i++) {
+		if (run.set.zeroes) {
+			dm_remove(media[i].face);
+			dm_remove(media[i].mid);
+		}
 		dm_remove(media[i].name);
+	}
 	trace_read();
 	sort_requests();
 	for (i = 0; i < run.set.nr_media; i++) {

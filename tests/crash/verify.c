@@ -36,7 +36,7 @@ struct state {
 	u32 floor;		/* of the view's own writes, only those after this count */
 	u32 *unsettled;		/* writes that no fsync has covered */
 	u32 nr_unsettled;
-	u32 *discards;
+	u32 *discards;		/* and other zeroes */
 	u32 nr_discards;
 	/* of the cut */
 	u32 *found;		/* tags, NULL: not looked at */
@@ -144,6 +144,9 @@ static void op_began(const struct op *op, u32 tag)
 	case OP_WRITE:
 		s->unsettled[s->nr_unsettled++] = tag;
 		break;
+	case OP_ZERO:
+		s->unsettled[s->nr_unsettled++] = tag;
+		/* fall through */
 	case OP_DISCARD:
 		s->discards[s->nr_discards++] = tag;
 		break;
@@ -223,7 +226,7 @@ static bool window_allows(const struct view *v, u32 sector, u32 tag)
 	for (i = 0; i < v->nr_window; i++) {
 		op = &run.ops[v->window[i]];
 		if (covers(op, sector) && begun(v->window[i]) &&
-		    (v->window[i] == tag || (!tag && op->kind == OP_DISCARD)))
+		    (v->window[i] == tag || (!tag && op->kind != OP_WRITE)))
 			return true;
 	}
 	return false;
@@ -239,6 +242,12 @@ static bool discard_allows(const struct state *s, u32 sector, u32 after)
 	return false;
 }
 
+/* What a sector has of the operation. */
+static u32 content_of(u32 tag)
+{
+	return run.ops[tag].kind == OP_ZERO ? 0 : tag;
+}
+
 static bool is_allowed(u32 view, u32 sector, u32 tag)
 {
 	const struct view *v = &run.views[view];
@@ -249,7 +258,7 @@ static bool is_allowed(u32 view, u32 sector, u32 tag)
 		return tag == run.views[run.ops[merging].view].last[sector];
 	if (view != ORIGIN_VIEW && !acked(v->created))
 		return tag == v->before[sector] || window_allows(v, sector, tag);
-	if (tag == s->durable[sector])
+	if (tag == content_of(s->durable[sector]))
 		return true;
 	if (!tag)
 		return discard_allows(s, sector, after);

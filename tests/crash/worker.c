@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What workers do: writes, discards and fsyncs of the origin and of snapshots, and reads
+ * What workers do: writes, discards, zeroes and fsyncs of the origin and of snapshots, and reads
  * where it is not certain which sectors a change has reached.
  */
 #define _GNU_SOURCE
@@ -124,6 +124,21 @@ static void do_discard(struct worker *w, struct view *v, u32 sector, u32 count)
 	range_unlock(w, v);
 }
 
+/* Where some of it is refused the kernel writes zeros instead. */
+static void do_zero(struct worker *w, struct view *v, u32 sector, u32 count)
+{
+	u64 range[2] = { (u64)sector * SECTOR_BYTES, (u64)count * SECTOR_BYTES };
+	u32 tag;
+
+	range_lock(w, v, sector, count);
+	tag = op_begin(w, OP_ZERO, view_index(v), sector, count);
+	if (ioctl(v->fd, BLKZEROOUT, range))
+		io_failed(v, "write-zeroes", sector, errno);
+	op_ack(tag);
+	change_end(w, v, &run.ops[tag], NULL, 0);
+	range_unlock(w, v);
+}
+
 void worker_fsync(struct worker *w, struct view *v)
 {
 	u32 tag = op_begin(w, OP_FSYNC, view_index(v), 0, 0);
@@ -182,6 +197,8 @@ static void work(struct worker *w, struct view *v)
 		worker_fsync(w, v);
 	else if (dice < 17 && v == load.origin && load.origin_discards)
 		do_discard(w, v, sector, count);
+	else if (dice < 35 && run.set.zeroes)
+		do_zero(w, v, sector, count);
 	else
 		do_write(w, v, sector, count);
 }

@@ -5,7 +5,7 @@
  *
  *   workload.c    from start to end; what the controller does next
  *   operation.c   numbers, marks and locks of operations
- *   worker.c      writes, discards, fsyncs
+ *   worker.c      writes, discards, zeroes, fsyncs
  *   views.c       tables and devices
  *   snapshots.c   snapshots made, given up and deleted
  *   merging.c     a snapshot merged

@@ -160,6 +160,9 @@ static bool super_fits(struct loader *l)
 
 static bool current_sane(const struct loader *l, const struct kernel_slot *s)
 {
+	if (s->kind == COWSNAP_SLOT_CURRENT_ZERO &&
+	    !(l->super.incompat & htole64(COWSNAP_INCOMPAT_ZEROES)))
+		return false;
 	return l->super.incompat & htole64(COWSNAP_INCOMPAT_CURRENT) && cowsnap_is_sealed(&l->super) &&
 	       l->super.seal_state == COWSNAP_SEAL_SEALED && s->chunk >= cowsnap_seal_chunks(&l->geo);
 }
@@ -173,7 +176,7 @@ static bool slot_sane(struct loader *l, const struct kernel_slot *s)
 		return false;
 	if (s->kind == COWSNAP_SLOT_RECORDS)
 		return s->chunk < COWSNAP_MAX_SNAPSHOTS;
-	if (s->kind == COWSNAP_SLOT_CURRENT && !current_sane(l, s))
+	if (cowsnap_kind_is_current(s->kind) && !current_sane(l, s))
 		return false;
 	return s->epoch && s->epoch <= EPOCH_MAX &&
 	       s->chunk < (s->kind == COWSNAP_SLOT_TRACK ? COWSNAP_TRACK_PIECES_MAX :
@@ -482,8 +485,8 @@ static void look_at_current(struct loader *l)
 	if (l->super.incompat & htole64(COWSNAP_INCOMPAT_CURRENT) && (l->damaged || l->lost_records))
 		refuse(l, "what is lost may have been data of the origin");
 	for (i = 0; i < v->nr_slots; i++)
-		for (j = 0; v->slot[i].kind == COWSNAP_SLOT_CURRENT && j < i; j++)
-			if (v->slot[j].kind == COWSNAP_SLOT_CURRENT &&
+		for (j = 0; cowsnap_kind_is_current(v->slot[i].kind) && j < i; j++)
+			if (cowsnap_kind_is_current(v->slot[j].kind) &&
 			    v->slot[j].chunk == v->slot[i].chunk && v->slot[j].epoch == v->slot[i].epoch)
 				complain(l, "data of the origin twice");
 }
@@ -635,7 +638,7 @@ static const struct kernel_slot *look_up(const struct kernel_view *v, u64 epoch,
 		if (is_private(s)) {
 			if (s->epoch == epoch)
 				return s;
-		} else if (s->kind == COWSNAP_SLOT_CURRENT) {
+		} else if (cowsnap_kind_is_current(s->kind)) {
 			if (s->epoch < epoch && (!current || s->epoch > current->epoch))
 				current = s;
 		} else if (s->epoch >= epoch && (!found || s->epoch < found->epoch)) {

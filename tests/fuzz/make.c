@@ -21,6 +21,7 @@ struct maker {
 	u64 chunks;	/* of the origin */
 	u64 chunk;	/* the first that no table has a version of */
 	bool redirects;
+	bool zeroes;	/* some of what is redirected is */
 	u8 *live;		/* by epoch: */
 	u64 sequence;
 };
@@ -197,6 +198,12 @@ static void leave_places(struct maker *m)
 		m->next++;
 }
 
+static u8 current_kind(struct maker *m)
+{
+	return m->zeroes && !rng_below(&m->rng, 3) ? COWSNAP_SLOT_CURRENT_ZERO :
+	       COWSNAP_SLOT_CURRENT;
+}
+
 /* What the origin has had since one epoch, or more. */
 static u64 add_current(struct maker *m, u64 chunk)
 {
@@ -204,7 +211,7 @@ static u64 add_current(struct maker *m, u64 chunk)
 
 	if (!may_be_redirected(m, chunk) || rng_below(&m->rng, 2))
 		return 0;
-	while (epoch <= m->epoch && nr < versions && add_version(m, chunk, epoch, COWSNAP_SLOT_CURRENT)) {
+	while (epoch <= m->epoch && nr < versions && add_version(m, chunk, epoch, current_kind(m))) {
 		leave_places(m);
 		epoch += 1 + rng_below(&m->rng, 2);
 		nr++;
@@ -388,6 +395,9 @@ static void add_seal(struct maker *m)
 	super->incompat |= htole64(COWSNAP_INCOMPAT_CURRENT);
 	super->redirect = rng_below(&m->rng, 2) ? rng_below(&m->rng, COWSNAP_MAX_REDIRECT + 1) : 0;
 	m->redirects = true;
+	m->zeroes = rng_below(&m->rng, 2);
+	if (m->zeroes)
+		super->incompat |= htole64(COWSNAP_INCOMPAT_ZEROES);
 }
 
 /* ---- the whole ---- */

@@ -318,7 +318,7 @@ static void forge_slot(struct mutation *m)
 
 	if (!slot)
 		return;
-	switch (rng_below(m->r, 6)) {
+	switch (rng_below(m->r, 7)) {
 	case 0:
 		forge(m, (u8 *)&slot->crc, 4);
 		break;
@@ -333,6 +333,9 @@ static void forge_slot(struct mutation *m)
 		break;
 	case 4:
 		slot->chunk_high_kind ^= COWSNAP_SLOT_FRESH;
+		break;
+	case 5:
+		slot->epoch_low ^= htole32(COWSNAP_SLOT_ZEROES);
 		break;
 	default:
 		slot->chunk_high_kind = rng_next(m->r);

@@ -833,7 +833,8 @@ static void see_chunk(const struct settled *t, const struct kernel_slot *s, u64 
 
 	if (!s)
 		memcpy(view + at, at_home(t, chunk), len);
-	else if (s->kind == COWSNAP_SLOT_ZERO || s->kind == COWSNAP_SLOT_PRIVATE_ZERO)
+	else if (s->kind == COWSNAP_SLOT_ZERO || s->kind == COWSNAP_SLOT_PRIVATE_ZERO ||
+		 s->kind == COWSNAP_SLOT_CURRENT_ZERO)
 		memset(view + at, 0, len);
 	else
 		memcpy(view + at, t->store.data + s->place * bytes, len);
@@ -937,7 +938,7 @@ static void settled_end(struct settled *t)
 		broken("the store can be opened");
 	if (!current_is_there(&s)) {
 		target_counts.settles++;
-		if (!s.super.redirect && may_have_current(&s))
+		if ((!s.super.redirect && may_have_current(&s)) || may_have_zeroes(&s))
 			broken("in the end the feature is gone");
 	}
 	store_close(&s);

@@ -969,20 +969,24 @@ current_slots()
 	END
 }
 
-# redirected PERCENT: $work/s and $work/o, sealed, with data of the origin; as it is, in $work/now.
+# redirected PERCENT ITEMS [SED]: $work/s and $work/o, sealed, with data of the origin; as it is, in
+# $work/now. Where a slot says zeroes its place has anything.
 redirected()
 {
-	local place
+	local place from
 
 	sealed >/dev/null
 	for place in {200..210}; do
 		head -c 8192 /dev/urandom | dd of="$work/s" bs=8192 seek="$place" conv=notrunc status=none
 	done
-	{ cowsnap dump "$work/s" | grep -v '^end' && current_slots "$1" && echo "end $2"; } >"$work/d"
+	current_slots "$1" | sed "${3-}" >"$work/slots"
+	{ cowsnap dump "$work/s" | grep -v '^end' && cat "$work/slots" && echo "end $2"; } >"$work/d"
 	cowsnap restore -i "$work/d" "$work/s" || return
 	cp "$work/first" "$work/now"
 	for place in "201 900" "207 901" "203 902" "210 1023"; do
-		chunk "$work/s" "${place% *}" |
+		from=$work/s
+		! grep -q "current-zero .* place ${place% *}\$" "$work/slots" || from=/dev/zero
+		chunk "$from" "${place% *}" |
 			dd of="$work/now" bs=8192 seek="${place#* }" conv=notrunc status=none
 	done
 	truncate -s $((16376 * 512)) "$work/now"
@@ -1056,6 +1060,49 @@ redirected 20 "$items"
 truncate -s $((16400 * 512)) "$work/o"
 cowsnap settle "$work/o" "$work/s" >/dev/null
 ok "of an origin that has grown the whole chunk comes home" same_chunk "$work/o" 1023 "$work/s" 210
+
+scenario "redirected zeroes"
+zeroes='/place 20[037]/s/current/current-zero/; /place 210/s/current/current-zero/'
+ok "a dump with them is restored" redirected 0 "$items" "$zeroes"
+ok "the store is clean" cowsnap check "$work/s"
+says '5 chunks of its origin are in here alone' "check counts them as well"
+ok "it has the features" test "$(od -An -tu1 -j 40 -N 1 "$work/s" | tr -d ' ')" = 112
+cp "$work/s" "$work/s2"
+cowsnap dump "$work/s" >"$work/d"
+ok "its dump names them" test "$(grep -c 'kind current-zero' "$work/d")" = 4
+ok "it is restored from that" cowsnap restore -i "$work/d" "$work/s"
+ok "and has the same dump" is_restored "$work/s2" "$work/s"
+cp "$work/s2" "$work/s"
+ok "repair has nothing to do" cowsnap repair "$work/s"
+for id in 0 1 2; do
+	ok "snapshot $id is sent" seen "$id" "$work/before$id"
+done
+head -c $((1024 * 8192)) /dev/zero >"$work/zero"
+ok "the oldest sees home" same_chunk "$work/before0" 900 "$work/first" 900
+ok "a later one zeroes" same_chunk "$work/before1" 900 "$work/zero" 0
+ok "and the last what was written last" same_chunk "$work/before2" 900 "$work/s" 201
+ok "what was zeroed after all of them none sees" same_chunk "$work/before2" 901 "$work/first" 901
+cowsnap diff --extents "$work/s" 2 now >"$work/out"
+says "^$((901 * 8192)) 8192$" "diff says what was zeroed since"
+ok "it is settled" cowsnap settle "$work/o" "$work/s"
+ok "the store is clean then" cowsnap check "$work/s"
+for id in 0 1 2; do
+	ok "snapshot $id is sent once more" seen "$id" "$work/after$id"
+	ok "and is what it was" cmp "$work/before$id" "$work/after$id"
+done
+ok "the features are gone" test "$(od -An -tu1 -j 40 -N 1 "$work/s" | tr -d ' ')" = 16
+ok "it is unsealed" cowsnap unseal "$work/o" "$work/s"
+ok "the origin is what it was" cmp "$work/o" "$work/now"
+redirected 0 "$items" "$zeroes"
+forge "$work/s" super 40 8 48
+ends 1 "without the feature such slots are damage" cowsnap check "$work/s"
+redirected 0 "$items"
+forge "$work/s" super 40 8 112
+forge "$work/s" slot 207 901 $(((1 << 31) + 3)) 7
+cowsnap dump "$work/s" >"$work/out"
+says 'kind current-zero epoch 3 chunk 901 ' "the highest bit of its epoch says zeroes"
+forge "$work/s" slot 207 901 $(((1 << 30) + 3)) 7
+ends 1 "the others are none of an epoch" cowsnap check "$work/s"
 
 # All places but a few have copies that a snapshot needs.
 scenario "a store with little room"
