@@ -125,6 +125,48 @@ versions()
 	is_clean "log $1: of several versions"
 }
 
+# zero OFFSET BYTES: of the origin, and of its image.
+zero()
+{
+	blkdiscard -z -o "$1" -l "$2" /dev/mapper/o &&
+		dd if=/dev/zero of="$TEST_TMP/now" bs=512 seek=$(($1 / 512)) count=$(($2 / 512)) \
+			conv=notrunc status=none
+}
+
+# Zeroes that were redirected without data go, stay for others, or are rolled back to.
+zeroes()
+{
+	local words="zeroes, log $1"
+
+	begin 8 "$1"
+	zero $((2 * U)) $U
+	zero $((5 * MIB)) $U
+	put /dev/mapper/o "$TEST_TMP/now" $((7 * MIB)) $U
+	snapshot 2
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) $((U / 2)) $((5 * MIB + 512)) 512
+	zero $((7 * MIB)) 8192
+	zero $((9 * MIB)) 8192
+	snapshot 3
+	zero $((2 * U)) 4096
+	put /dev/mapper/o "$TEST_TMP/now" $((9 * MIB)) 4096
+	right "$words: redirected" 1 2 3
+	ok "$words: a snapshot that has some is merged" merge 2
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U + 8192 + 512)) 512 $((5 * MIB)) 8192
+	ok "$words: the merge of it ends" end_merge
+	right "$words: merged" 1 3
+	crash
+	up
+	right "$words: merged, after a crash" 1 3
+	ok "$words: the one before them is merged" merge 1
+	ok "$words: the merge of that ends" end_merge
+	right "$words: both merged" 3
+	dm message o 0 delete 3
+	dm message o 0 settle
+	ok "$words: all comes home" wait_for 60 unsettled_is 0
+	right "$words: settled"
+	is_clean "$words"
+}
+
 # slowly ID: what is written takes its time, and what is done rests after it, so that there is time
 # for something else.
 slowly()
@@ -215,6 +257,8 @@ among_others 8 on 1 2 3
 among_others 32 off 1 3
 versions on
 versions off
+zeroes on
+zeroes off
 beside_users
 interrupted on
 interrupted off
