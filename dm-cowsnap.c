@@ -194,11 +194,17 @@ static int target_preresume(struct dm_target *ti)
 
 /* ----------------------------------------------------------------------- bios */
 
-/* The fields that end_io reads, for bios that need nothing else. */
-static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
+/* Its sectors are the target's from now on. */
+static struct cow_bio *bio_of(struct dm_target *ti, struct bio *bio)
 {
-	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
+	bio->bi_iter.bi_sector = dm_target_offset(ti, bio->bi_iter.bi_sector);
+	return dm_per_bio_data(bio, sizeof(struct cow_bio));
+}
 
+/* The fields that end_io reads, for bios that need nothing else. */
+static void bio_begin(struct cow_bio *cb)
+{
+	cb->plain = false;
 	cb->snap = NULL;
 	cb->gated = false;
 	cb->going = false;
@@ -213,15 +219,16 @@ static struct cow_bio *bio_begin(struct dm_target *ti, struct bio *bio)
 	cb->left.bi_size = 0;
 	cb->exact = false;
 	cb->carries = NULL;
-	bio->bi_iter.bi_sector = dm_target_offset(ti, bio->bi_iter.bi_sector);
-	return cb;
 }
 
 static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 {
 	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
-	int r = cow_bio_ended(cb, error);
+	int r;
 
+	if (cb->plain)
+		return DM_ENDIO_DONE;
+	r = cow_bio_ended(cb, error);
 	/* A user who was told by an error of this flush needs no other. */
 	if (r == DM_ENDIO_DONE && cb->losses && cow_flush_tells_user(cb->losses, bio->bi_opf) &&
 	    !*error)
@@ -333,14 +340,17 @@ static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
 static int origin_map(struct dm_target *ti, struct bio *bio)
 {
 	struct cow_target *ct = ti->private;
-	struct cow_bio *cb = bio_begin(ti, bio);
+	struct cow_bio *cb = bio_of(ti, bio);
 	int r;
 
 	bio_set_dev(bio, ct->origin_dev->bdev);
 	if (bio_data_dir(bio) == READ && !READ_ONCE(ct->origin->merge) &&
 	    !READ_ONCE(ct->origin->redirects_to) &&
-	    !cow_is_sealed(ct->origin, bio->bi_iter.bi_sector))
+	    !cow_is_sealed(ct->origin, bio->bi_iter.bi_sector)) {
+		cb->plain = true;
 		return DM_MAPIO_REMAPPED;
+	}
+	bio_begin(cb);
 	cb->origin = ct->origin;
 	cb->bio = bio;
 	if (op_is_flush(bio->bi_opf))
@@ -489,8 +499,9 @@ static int merge_preresume(struct dm_target *ti)
 static int snap_map(struct dm_target *ti, struct bio *bio)
 {
 	struct cow_target *ct = ti->private;
-	struct cow_bio *cb = bio_begin(ti, bio);
+	struct cow_bio *cb = bio_of(ti, bio);
 
+	bio_begin(cb);
 	cb->bio = bio;
 	cb->origin = ct->origin;
 	if (op_is_flush(bio->bi_opf))
