@@ -51,7 +51,7 @@ struct cow_bio {
 	bool gated;			/* counted in origin->gate */
 	bool going;			/* counted by the engine: cow_engine_going() */
 	bool tracked;
-	bool plain;			/* sent home at once, and nothing is to be done at its end */
+	bool plain;			/* went home at once: its end needs nothing */
 	bool reading;			/* counted in its store's nr_reads[read_turn] */
 	bool verify_on_end;		/* verify when it comes back */
 	bool merging;			/* the merge's own write */
