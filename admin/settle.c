@@ -539,7 +539,7 @@ static void await_jobs(struct batch *b)
 	} while (!jobs_have_ended(store, false));
 }
 
-/* Unmapped, it could not be written any more when home is full. */
+/* Not by unmapping: a home that is thin, and full, could not be written there any more. */
 static void zero_home(struct cow_pending *p)
 {
 	struct cow_origin *o = p->store->origin;

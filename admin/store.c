@@ -208,6 +208,7 @@ static void store_quiesce(struct cow_store *store)
 static void store_free(struct cow_store *store)
 {
 	list_del_rcu(&store->flush_node);
+	/* A flush of another store that fails right now walks the list. */
 	synchronize_rcu();
 	cow_snaps_free(store);
 	kvfree(rcu_dereference_protected(store->live, true));

@@ -49,12 +49,6 @@ tells_no_more()
 	swap_table "$1_bad" "0 8 linear $2 $(($(sectors "$2") - 16))"
 }
 
-# Flushes are counted as writes as well, and have none.
-sectors_written()
-{
-	awk '{ print $7 }' "$(sysfs "/dev/mapper/$1")/stat"
-}
-
 # has_lost NAME COUNT: so many writes have come through since, the largest of which is a chunk.
 has_lost()
 {
@@ -96,22 +90,28 @@ quiet()
 	sleep 3
 }
 
-# A record of the log is written again.
-record()
+# lost_write COUNT WORDS: what the next write has sent to the store, COUNT writes, is lost there.
+lost_write()
 {
 	local writer
 
-	begin 8 on
-	dm message o 0 set redirect 0
-	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
-	isnt "$(key_of s records)" 0 "record: copies go to the log"
 	quiet
 	late cow 5000
 	loses cow "$store"
 	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 &
 	writer=$!
-	in_between cow "$store" 1 s record
-	ok "record: the write ends well" wait "$writer"
+	in_between cow "$store" "$1" s "$2"
+	ok "$2: the write ends well" wait "$writer"
+}
+
+# A record of the log is written again.
+record()
+{
+	begin 8 on
+	dm message o 0 set redirect 0
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	isnt "$(key_of s records)" 0 "record: copies go to the log"
+	lost_write 1 record
 	told_once o record
 	good_again
 	all_right record
@@ -124,18 +124,10 @@ record()
 # The copies of a commit are gone: it fails.
 commit()
 {
-	local writer
-
 	begin 8 off
 	dm message o 0 set redirect 0
 	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
-	quiet
-	late cow 5000
-	loses cow "$store"
-	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 &
-	writer=$!
-	in_between cow "$store" 2 s commit
-	ok "commit: the write ends well" wait "$writer"
+	lost_write 2 commit
 	is "$(status s)" Invalid "commit: its snapshot is invalid"
 	good_again
 	ok "commit: the origin is right" same /dev/mapper/o "$TEST_TMP/now"

@@ -125,14 +125,6 @@ versions()
 	is_clean "log $1: of several versions"
 }
 
-# zero OFFSET BYTES: of the origin, and of its image.
-zero()
-{
-	blkdiscard -z -o "$1" -l "$2" /dev/mapper/o &&
-		dd if=/dev/zero of="$TEST_TMP/now" bs=512 seek=$(($1 / 512)) count=$(($2 / 512)) \
-			conv=notrunc status=none
-}
-
 # Zeroes that were redirected without data go, stay for others, or are rolled back to.
 zeroes()
 {

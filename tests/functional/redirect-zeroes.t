@@ -10,26 +10,12 @@
 
 expect_log 'the superblock at sector|no superblock is written'
 
-# zero OFFSET BYTES: of the origin, and of its image.
-zero()
-{
-	blkdiscard -z -o "$1" -l "$2" /dev/mapper/o &&
-		dd if=/dev/zero of="$TEST_TMP/now" bs=512 seek=$(($1 / 512)) count=$(($2 / 512)) \
-			conv=notrunc status=none
-}
-
-# written NAME: sectors so far.
-written()
-{
-	awk '{ print $7 }' "$(sysfs "/dev/mapper/$1")/stat"
-}
-
 # Each note of what is durable is one or two sectors.
 quiet()
 {
 	local was
 
-	until was=$(written cow) && sleep 2 && [[ $(written cow) == "$was" ]]; do :; done
+	until was=$(sectors_written cow) && sleep 2 && [[ $(sectors_written cow) == "$was" ]]; do :; done
 }
 
 # cheap WORDS OFFSET BYTES SECTORS: zeroes are written there, and no more than so much to the store.
@@ -38,15 +24,15 @@ cheap()
 	local had at_home
 
 	quiet
-	had=$(written cow)
-	at_home=$(written home)
+	had=$(sectors_written cow)
+	at_home=$(sectors_written home)
 	ok "$1" zero "$2" "$3"
-	ok "$1: no data is written to the store" [ $(($(written cow) - had)) -le "$4" ]
-	is "$(written home)" "$at_home" "$1: nor anything home"
+	ok "$1: no data is written to the store" [ $(($(sectors_written cow) - had)) -le "$4" ]
+	is "$(sectors_written home)" "$at_home" "$1: nor anything home"
 }
 
-# slots KIND: how many the closed store has.
-slots()
+# dumped KIND: how many slots of the closed store a dump has.
+dumped()
 {
 	"$tool" dump "$cow" | grep -c "kind $1 "
 }
@@ -125,7 +111,7 @@ works()
 	all_right "$words, after another crash"
 	remove_and_reload s s2 o
 	ok "$words: check finds nothing" "$tool" check "$cow"
-	isnt "$(slots current-zero)" 0 "$words: slots say zeroes"
+	isnt "$(dumped current-zero)" 0 "$words: slots say zeroes"
 	sent 0
 	ok "$words: send tells of the first snapshot" cmp "$TEST_TMP/sent" "$TEST_TMP/old"
 	sent 2
@@ -164,7 +150,7 @@ settles()
 	up
 	all_right "$words, after a crash"
 	all_down
-	is "$(slots current-zero)" 1 "$words: of slots there is but the last"
+	is "$(dumped current-zero)" 1 "$words: of slots there is but the last"
 	ok "$words: check finds nothing" "$tool" check "$cow"
 }
 

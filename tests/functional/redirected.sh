@@ -40,6 +40,20 @@ redirect_now()
 	dm message o 0 set redirect 60
 }
 
+# zero OFFSET BYTES: of the origin, and of its image.
+zero()
+{
+	blkdiscard -z -o "$1" -l "$2" /dev/mapper/o &&
+		dd if=/dev/zero of="$TEST_TMP/now" bs=512 seek=$(($1 / 512)) count=$(($2 / 512)) \
+			conv=notrunc status=none
+}
+
+# sectors_written NAME: so far. Flushes, which are counted as writes, have none.
+sectors_written()
+{
+	awk '{ print $7 }' "$(sysfs "/dev/mapper/$1")/stat"
+}
+
 unsettled_is()
 {
 	[[ $(unsettled) == "$1" ]]
