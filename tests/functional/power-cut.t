@@ -22,7 +22,7 @@ AGAIN=80	# percent with a second cut: more than half, as none follows where no s
 scenarios=(
 	"origin and store on one device|"
 	"each on its own, with its own cache|--devices 2"
-	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2"
+	"4096-byte blocks, chunks of 64 KiB|--block 4096 --chunk 128 --devices 2 --store 16384"
 	"a store that grows|--store 3072 --grow 8192"
 	"many snapshots, made and deleted, sectors that cannot be read|--again 50 --eio 50 --snapshots 12 --origin 2048 --store 16384"
 	"merges, superblocks that cannot be read|--again 50 --eio 50 --merge --devices 2 --store 16384"
