@@ -54,7 +54,7 @@ void cow_current_wait(struct cow_store *store, struct cow_bio *cb)
 	lockdep_assert_held(&o->state_lock);
 	cow_bio_park(cb, &store->current_waiting, COW_WAIT_STORE);
 	queue_delayed_work(o->wq, &store->current_work,
-			   store->zeroes == COW_MARK_WANTED || cow_log_can_note(store->meta) ?
+			   store->zeroes == COW_ZEROES_WANTED || cow_log_can_note(store->meta) ?
 			   0 : NOTE_AGAIN_JIFFIES);
 }
 
@@ -81,8 +81,7 @@ static void let_waiting_go(struct cow_store *store, struct list_head *waiting, b
 static void zeroes_are_marked(struct cow_store *store, int r)
 {
 	spin_lock(&store->origin->state_lock);
-	store->zeroes = r ? COW_MARK_NONE : COW_MARK_WRITTEN;
-	store->no_zeroes = r;
+	store->zeroes = r ? COW_ZEROES_ARE_DATA : COW_ZEROES_MARKED;
 	spin_unlock(&store->origin->state_lock);
 	if (!r)
 		return;
@@ -102,7 +101,7 @@ void cow_current_work(struct work_struct *work)
 	/* Who comes later waits for the next time: his record may be a later one. */
 	spin_lock(&o->state_lock);
 	list_splice_init(&store->current_waiting, &waiting);
-	zeroes = store->zeroes == COW_MARK_WANTED;
+	zeroes = store->zeroes == COW_ZEROES_WANTED;
 	spin_unlock(&o->state_lock);
 	if (zeroes || cow_log_can_note(store->meta))
 		r = cow_super_write(store, NULL);

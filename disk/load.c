@@ -215,7 +215,7 @@ static void slot_parse(const struct cowsnap_slot *slot, struct cow_raw_slot *raw
 /* Only what is not sealed is redirected. */
 static bool current_makes_sense(const struct cow_loader *l, const struct cow_raw_slot *raw)
 {
-	if (raw->kind == COWSNAP_SLOT_CURRENT_ZERO && l->store->zeroes == COW_MARK_NONE)
+	if (raw->kind == COWSNAP_SLOT_CURRENT_ZERO && l->store->zeroes == COW_ZEROES_NONE)
 		return false;
 	return l->store->has_current && l->store->seal_state == COWSNAP_SEAL_SEALED &&
 	       raw->chunk >= cowsnap_seal_chunks(l->geometry);
@@ -736,7 +736,7 @@ static int settle(struct cow_loader *l)
 		return r;
 	/* All of it was settled: older versions may come back. */
 	if (!store->nr_current) {
-		store->zeroes = COW_MARK_NONE;
+		store->zeroes = COW_ZEROES_NONE;
 		if (!store->options.redirect)
 			store->has_current = false;
 	}
@@ -1026,7 +1026,7 @@ static void take_super(struct cow_store *store, const struct cowsnap_super *supe
 	store->damage_mark = le32_to_cpu(super->damage_mark);
 	store->has_current = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_CURRENT;
 	if (le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_ZEROES)
-		store->zeroes = COW_MARK_WRITTEN;
+		store->zeroes = COW_ZEROES_MARKED;
 	store->has_tracked = le64_to_cpu(super->incompat) & COWSNAP_INCOMPAT_TRACK;
 	store->invalid_epoch = min_t(u64, le64_to_cpu(super->invalid_epoch), COW_EPOCH_MAX);
 	store->invalid_state = super->invalid_state == COWSNAP_RECORD_OVERFLOWED ?

@@ -93,6 +93,7 @@ static void seal_fill(const struct cow_change *c, struct cowsnap_super *super)
 static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 {
 	struct cow_store *store = c->store;
+	enum cow_zeroes zeroes = READ_ONCE(store->zeroes);
 	unsigned int i;
 
 	memset(super, 0, sizeof(*super));
@@ -124,7 +125,7 @@ static void super_fill(const struct cow_change *c, struct cowsnap_super *super)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_TRACK);
 	if (store->has_current || c->options.redirect)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_CURRENT);
-	if (READ_ONCE(store->zeroes) != COW_MARK_NONE)
+	if (zeroes == COW_ZEROES_WANTED || zeroes == COW_ZEROES_MARKED)
 		super->incompat |= cpu_to_le64(COWSNAP_INCOMPAT_ZEROES);
 	zones_fill(c, super);
 	seal_fill(c, super);

@@ -84,7 +84,7 @@ static bool is_zeroes(const struct redirect_write *w)
 static bool is_redirected(const struct cow_store *store, const struct bio *bio)
 {
 	return bio_op(bio) == REQ_OP_WRITE ||
-	       (bio_op(bio) == REQ_OP_WRITE_ZEROES && !store->no_zeroes);
+	       (bio_op(bio) == REQ_OP_WRITE_ZEROES && store->zeroes != COW_ZEROES_ARE_DATA);
 }
 
 /* The last chunk of the origin is whole where the origin ends. */
@@ -115,9 +115,9 @@ static u64 run_of(const struct redirect_write *w, u64 nr)
 /* Slots of zeroes are written only when the disk says that there may be some. */
 static bool waits_for_mark(struct redirect_write *w)
 {
-	if (!is_zeroes(w) || !w->whole || w->store->zeroes == COW_MARK_WRITTEN)
+	if (!is_zeroes(w) || !w->whole || w->store->zeroes == COW_ZEROES_MARKED)
 		return false;
-	w->store->zeroes = COW_MARK_WANTED;
+	w->store->zeroes = COW_ZEROES_WANTED;
 	cow_current_wait(w->store, w->cb);
 	return true;
 }

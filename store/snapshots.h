@@ -21,7 +21,7 @@ enum cow_snap_state {
 	COW_SNAP_INVALID,	/* an error cost it its contents */
 };
 
-/* Does the disk say that a snapshot may have private versions, or the origin zeroes there? */
+/* Does the record of a snapshot say that it may have private versions? */
 enum cow_snap_mark {
 	COW_MARK_NONE,
 	COW_MARK_WANTED,

@@ -48,6 +48,14 @@ struct cow_zone_name {
 	u64 nr;
 };
 
+/* Does the superblock say that CURRENT versions may be zeroes without data? */
+enum cow_zeroes {
+	COW_ZEROES_NONE,
+	COW_ZEROES_WANTED,		/* the next one will */
+	COW_ZEROES_MARKED,
+	COW_ZEROES_ARE_DATA,		/* it could not be written: there are none */
+};
+
 /* How far settling has come. The work item's own, but for what is said. */
 enum cow_settle_pass {
 	COW_SETTLE_NOTHING,		/* there is nothing to do */
@@ -128,9 +136,7 @@ struct cow_store {
 	u64 zone_series;		/* the last one given out; disk/checkpoint.c */
 	/* Does it have CURRENT versions, or may it soon? disk/load.c, disk/super.c; state_lock. */
 	bool has_current;
-	/* Does the superblock say that some of them may be zeroes? state_lock; READ_ONCE. */
-	enum cow_snap_mark zeroes;
-	bool no_zeroes;			/* that could not be written: there are none; state_lock */
+	enum cow_zeroes zeroes;		/* disk/current.c; state_lock; READ_ONCE */
 	u64 seal_start;			/* chunk: what the origin begins with; disk/seal.c */
 	u32 seal_generation;
 	enum cowsnap_seal_state seal_state;
