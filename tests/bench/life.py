@@ -96,7 +96,7 @@ DELETE = Table(
     [row for name, title in (("kept", "before"), ("deleted", "meanwhile"), ("after", "after"))
      for row in [Row(name, f"{title}: writes", "io/s", False), *times_of(name, title)]],
     [column(label, kind, deleting(kind)) for label, kind, _ in PERSISTENT], base="dm-snapshot P",
-    derived=[Derived("added", "p99 meanwhile, of that before", "ratio", added)],
+    derived=[Derived("added", "p99 meanwhile, of that before", "times", added)],
     goals=[Goal("p99 while the oldest is deleted, of that before", 1.1,
                 lambda values: added(values, "cowsnap P"), at_most=True)])
 

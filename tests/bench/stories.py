@@ -269,7 +269,7 @@ D = Table(
     goals=throttle_goals() + [redirect_goal("sequential 4K O_SYNC writes", "first", .75)],
     derived=[Derived(f"kept-{name}", f"what the neighbour keeps{how}", "ratio",
                      lambda values, stack, name=name: values[f"{name}/other", stack] /
-                     values["alone/other", "raw"])
+                     values["alone/other", "raw"], name)
              for name, how in (("beside", ""), ("throttled", " at throttle 20"))],
     reports=[Reported("sequential synchronous writes", "first", .10),
              Reported("sequential synchronous writes, far", "first", .10, "dm-snapshot P, far",
@@ -320,8 +320,8 @@ E = Table(
     "Each disk takes 80 µs for a request and transfers 200 MB/s. Ratios are to raw, linear.",
     [Row("write", "write (first)", "MB/s"), Row("rewrite", "read and write again", "MB/s"),
      Row("read", "read", "MB/s"), Row("seeks", "random reads", "io/s"),
-     Row("busiest", "written by the busiest disk", "MB", False),
-     Row("least", "written by the least busy disk", "MB", False)],
+     Row("busiest", "by the busiest disk", "MB written", False),
+     Row("least", "by the least busy disk", "MB written", False)],
     columns(E_STACKS, solid_disks, bulk), base="raw, linear", memory="4G",
     reports=[Reported(f"{row}, striped without a snapshot", row, striped / linear, "raw, striped",
                       "cowsnap P, striped")

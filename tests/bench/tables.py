@@ -50,6 +50,7 @@ class Derived:
     title: str
     unit: str
     work_out: object        # of {(row, column): value} and the column
+    beside: str = ""        # the run of whose second job it tells
 
 
 @dataclass(frozen=True)
