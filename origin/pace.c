@@ -25,10 +25,10 @@
 #include "origin/pace.h"
 
 /* Long enough for a disk to make progress with reads or with writes. */
-#define SLICE_NS	(100 * NSEC_PER_MSEC)
+#define SLICE_NS	(50 * NSEC_PER_MSEC)
 
 /* No more than this much of one slice counts. */
-#define BUSY_MAX_NS	(4 * SLICE_NS)
+#define BUSY_MAX_NS	(8 * SLICE_NS)
 
 /* After a write the origin counts as being written for this time. */
 #define WRITTEN_LATELY	(HZ / 2)
