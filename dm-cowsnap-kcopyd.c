@@ -40,9 +40,11 @@
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
- * nothing has to seek they wait for half of those that were being read, some 50 ms at most; copies
- * that are complete once they are in memory, and gain nothing but fewer turns of the worker, wait
- * only while the processor has other work. A rotational disk
+ * nothing has to seek they wait for half of those that were being read, some 50 ms at most. While
+ * the processor is never idle, and a commit delays whatever else it has to do, they also wait for
+ * those that are being written and for the bios that go home behind these, unless they are many
+ * more. Copies that are complete once they are in memory, and gain nothing but fewer turns of the
+ * worker, wait only while the processor has other work. A rotational disk
  * that has to seek to the store and back waits until few are left, also of those written before
  * and of the bios that waited for these: each of them is likely to be followed by another small
  * copy. So the writers take turns together, and a disk that serves what is nearest leaves none of
@@ -83,12 +85,12 @@
 /* The longest that copies rest after a slice. */
 #define REST_MAX_NS		(10 * NSEC_PER_SEC)
 
-/*
- * Gathered copies are written once they outnumber those that they wait for by this factor: on
- * a disk that has to seek, and elsewhere.
- */
+/* Gathered copies are written once they outnumber those that they wait for by this factor. */
 #define GATHER_FACTOR		16U
+/* Where nothing has to seek, those that are being read by this one. */
 #define GATHER_FACTOR_QUICK	1U
+/* A processor that so many in a row have found busy has no time to spare. */
+#define GATHER_BUSY		16U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -151,6 +153,7 @@ struct cow_engine {
 	unsigned long expected_until;	/* until these jiffies */
 	unsigned long gather_until;	/* jiffies, for those that have been read */
 	bool enough;			/* or they wait no longer */
+	unsigned int nr_busy;		/* so many of the last found the processor busy */
 	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
 	long nr_pages;			/* all there are, in use or not */
@@ -369,13 +372,24 @@ static unsigned int nr_expected(const struct cow_engine *e)
 	return time_before(jiffies, e->expected_until) ? e->nr_expected : 0;
 }
 
+/* The same where nothing has to seek. */
+static bool are_gathered_quickly(const struct cow_engine *e)
+{
+	unsigned int others = e->nr_reading * GATHER_FACTOR_QUICK;
+
+	/* Commits are saved where there is no time for them, not while the processor idles. */
+	if (e->nr_going && e->nr_busy == GATHER_BUSY)
+		others = (e->nr_reading + e->nr_going) * GATHER_FACTOR;
+	return e->nr_read >= others || e->enough ||
+	       (e->nr_read && !time_before(jiffies, e->gather_until));
+}
+
 /* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
 static bool are_gathered(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->queue_lock);
 	if (!e->rotational)
-		return e->nr_read >= e->nr_reading * GATHER_FACTOR_QUICK || e->enough ||
-		       (e->nr_read && !time_before(jiffies, e->gather_until));
+		return are_gathered_quickly(e);
 	if (READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
@@ -396,8 +410,9 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	if (!e->nr_read)
 		e->gather_until = jiffies + most;
 	e->nr_read++;
+	e->nr_busy = is_idle_task(current) ? 0 : min(e->nr_busy + 1, GATHER_BUSY);
 	/* What waits for nothing but company need not do so while the processor is idle. */
-	if (job->eager && is_idle_task(current))
+	if (job->eager && !e->nr_busy)
 		e->enough = true;
 	/*
 	 * Whether they are gathered is asked again later. A timer that is pending already has it
@@ -1051,6 +1066,12 @@ static void finish_written(struct cow_engine *e)
 		job_finish(e, job);
 }
 
+/* Do others wait for this one, and what follows from it? See are_gathered(). */
+static bool is_counted(const struct cow_engine *e, const struct cow_job *job)
+{
+	return job->patient && (e->rotational || !job->eager);
+}
+
 /* A job that has been read; if @all, also one of those that are gathered. */
 static struct cow_job *pop_read(struct cow_engine *e, bool all)
 {
@@ -1067,7 +1088,7 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 		e->nr_read -= job->patient;
 		e->enough &= e->nr_read > 0;
 		/* One that is read once more has been counted before. */
-		if (e->rotational && job->patient && !job->going) {
+		if (is_counted(e, job) && !job->going) {
 			job->going = true;
 			e->nr_going++;
 		}
@@ -1407,7 +1428,7 @@ void cow_engine_gone(struct cow_engine *e, bool ended)
 
 	spin_lock_irqsave(&e->queue_lock, flags);
 	e->nr_going--;
-	if (ended) {
+	if (ended && e->rotational) {
 		e->nr_expected = nr_expected(e) + 1;
 		e->expected_until = jiffies + COMES_BACK;
 		kthread_mod_delayed_work(e->worker, &e->gathered, COMES_BACK);
