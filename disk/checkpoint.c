@@ -303,11 +303,11 @@ static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct z
 /*
  * Tables are durable before a superblock relies on them. The flush that comes with the superblocks
  * would not do: a device tells of a lost write once, so the first copy could fail with that, and
- * the second one be written.
+ * the second one be written. With FUA they are durable already.
  */
 static int turn_flush(struct cow_store *store, unsigned int losses)
 {
-	int r = cow_meta_flush(store->meta, losses);
+	int r = cow_meta_fua(store->meta) ? 0 : cow_meta_flush(store->meta, losses);
 
 	if (r)
 		DMERR_LIMIT("store %pg: tables of its log cannot be flushed (%d)", store->bdev, r);

@@ -80,8 +80,10 @@ int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void
 	/*
 	 * By itself: device mapper does not tell if a flush in front of data fails. It is counted,
 	 * which is for those who rely on what came before. This write is behind it in any case.
+	 * With FUA each write has told of itself, and nobody waits for what users have in the cache
+	 * of the disk: seconds.
 	 */
-	if (flags & REQ_PREFLUSH)
+	if (flags & REQ_PREFLUSH && meta_needs_flush(meta))
 		cow_flush(store->origin, store->bdev);
 	if (flushes)
 		opf &= ~REQ_FUA;

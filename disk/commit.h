@@ -62,9 +62,9 @@ bool cow_meta_has_lost(const struct cow_meta *meta, unsigned int since);
 
 /*
  * Write metadata of the store and wait, with the metadata acquired or under a lock of its own. With
- * REQ_FUA it is durable. With REQ_PREFLUSH it comes behind a flush, whose error is not its own: who
- * relies on what was written before calls cow_meta_flush(). Returns 0 or a negative errno. May
- * sleep.
+ * REQ_FUA it is durable. With REQ_PREFLUSH it comes behind a flush, unless the device has FUA; the
+ * error of that is not its own: who relies on what was written before without cow_meta_fua() calls
+ * cow_meta_flush(). Returns 0 or a negative errno. May sleep.
  */
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
 		   size_t bytes);

@@ -56,7 +56,8 @@ static int write_empty_run(struct cow_store *store, const struct cowsnap_segment
 			cow_meta_seal(store->meta, from + i,
 				      sector + i * (g->block_bytes >> SECTOR_SHIFT),
 				      data + i * g->block_bytes, 0, 0);
-		r = cow_meta_write(store->meta, 0, sector, data, (size_t)nr * g->block_bytes);
+		r = cow_meta_write(store->meta, cow_meta_fua(store->meta), sector, data,
+				   (size_t)nr * g->block_bytes);
 		from += nr;
 	}
 	kvfree(large);
@@ -107,7 +108,7 @@ static int write_in_pieces(struct cow_store *store, u32 to)
 
 /*
  * The same, durably. The flush that comes with the superblocks would not do: the first copy could
- * fail with what was lost, and the second one be written.
+ * fail with what was lost, and the second one be written. With FUA none is needed.
  */
 static int make_empty_blocks(struct cow_store *store, u32 to)
 {
@@ -119,7 +120,8 @@ static int make_empty_blocks(struct cow_store *store, u32 to)
 		r = write_in_pieces(store, to);
 		if (r)
 			return r;
-		r = cow_meta_flush(store->meta, losses);
+		if (!cow_meta_fua(store->meta))
+			r = cow_meta_flush(store->meta, losses);
 	} while (r && --tries);
 	return r;
 }
@@ -273,10 +275,11 @@ static int super_first(struct cow_store *store)
 	/*
 	 * What the second block holds is there before a superblock speaks of it: else a cut
 	 * between the two would leave a damaged table. (Smaller blocks lie within what has to be
-	 * zero in a new store.)
+	 * zero in a new store: somebody else wrote that.)
 	 */
 	if (cow_meta_geometry(store->meta)->block_bytes == COWSNAP_MAX_BLOCK_BYTES)
-		r = write_empty_blocks(store, 1, 2) ?: cow_meta_flush(store->meta, losses);
+		r = write_empty_blocks(store, 1, 2);
+	r = r ?: cow_meta_flush(store->meta, losses);
 	if (r)
 		return r;
 	cow_change_fill(&c, store, NULL);
