@@ -87,10 +87,15 @@
 
 /* Gathered copies are written once they outnumber those that they wait for by this factor. */
 #define GATHER_FACTOR		16U
+/* The same where writes of home go to a cache, and copies that come later are held back. */
+#define GATHER_FACTOR_CACHED	1U
 /* Where nothing has to seek, those that are being read by this one. */
 #define GATHER_FACTOR_QUICK	1U
 /* A processor that so many in a row have found busy has no time to spare. */
 #define GATHER_BUSY		16U
+/* They are not gathered if reading takes so many times as long as writing: the store is quick. */
+#define QUICK_STORE		4U
+#define QUICK_STORE_CACHED	16U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -136,7 +141,8 @@ struct cow_engine {
 	struct kthread_delayed_work gathered;	/* they have waited enough; set under queue_lock */
 	const struct cow_engine_ops *ops;
 	void *context;			/* of these */
-	bool rotational;		/* the origin is rotational */
+	bool rotational;		/* the origin is rotational, */
+	bool cached;			/* and has a volatile cache */
 	struct bio_set bios;
 
 	spinlock_t queue_lock;		/* guards what follows; taken with irqs off */
@@ -152,6 +158,8 @@ struct cow_engine {
 	unsigned int nr_expected;	/* as many writers are likely to come back, */
 	unsigned long expected_until;	/* until these jiffies */
 	unsigned long gather_until;	/* jiffies, for those that have been read */
+	unsigned long hold_until;	/* the same, for those that are held back */
+	bool held;			/* there are some */
 	bool enough;			/* or they wait no longer */
 	unsigned int nr_busy;		/* so many of the last found the processor busy */
 	struct bio_list alone;		/* of batches that failed */
@@ -390,13 +398,30 @@ static bool are_gathered(struct cow_engine *e)
 	lockdep_assert_held(&e->queue_lock);
 	if (!e->rotational)
 		return are_gathered_quickly(e);
-	if (READ_ONCE(e->write_ns) * 4 < READ_ONCE(e->read_ns) ||
+	if (READ_ONCE(e->write_ns) * (e->cached ? QUICK_STORE_CACHED : QUICK_STORE) <
+	    READ_ONCE(e->read_ns) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
 	/* The time that they wait counts as copying. */
 	if (copy_percent(e) < 100)
 		return e->nr_read >= e->nr_reading * GATHER_FACTOR_THROTTLED;
-	return e->nr_read >= (e->nr_reading + e->nr_going + nr_expected(e)) * GATHER_FACTOR;
+	/* Those that are held back are read first. */
+	return !e->held && e->nr_read >= (e->nr_reading + e->nr_going + nr_expected(e)) *
+					 (e->cached ? GATHER_FACTOR_CACHED : GATHER_FACTOR);
+}
+
+/*
+ * A disk whose cache is full takes turns while it has something to read: it reads one thing, and
+ * writes one from the cache. With nothing to read it goes through the cache in order. So copies are
+ * not read before the writes of home of those before them have ended.
+ */
+static bool holds_back(struct cow_engine *e)
+{
+	const struct cow_job *next = list_first_entry_or_null(&e->waiting, struct cow_job, node);
+
+	lockdep_assert_held(&e->queue_lock);
+	return e->cached && e->nr_going && next && next->patient && copy_percent(e) >= 100 &&
+	       time_before(jiffies, e->hold_until);
 }
 
 /* A patient job has been read. */
@@ -1090,7 +1115,8 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 		/* One that is read once more has been counted before. */
 		if (is_counted(e, job) && !job->going) {
 			job->going = true;
-			e->nr_going++;
+			if (!e->nr_going++)
+				e->hold_until = jiffies + GATHER_MOST;
 		}
 		/* It may be resumed later, without having been read again. */
 		job->patient = false;
@@ -1182,6 +1208,14 @@ static bool nothing_waits(const struct cow_engine *e)
 	       list_empty_careful(&e->later);
 }
 
+/* The end of the last write of home looks again, or else a timer. */
+static void hold_back(struct cow_engine *e)
+{
+	lockdep_assert_held(&e->queue_lock);
+	if (!timer_pending(&e->gathered.timer))
+		kthread_queue_delayed_work(e->worker, &e->gathered, GATHER_MOST);
+}
+
 /* The next to be read. */
 static struct cow_job *pop_waiting(struct cow_engine *e)
 {
@@ -1192,7 +1226,10 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 		return NULL;
 	may = may_start(e);
 	spin_lock_irq(&e->queue_lock);
-	job = next_waiting(e, may);
+	e->held = holds_back(e);
+	if (e->held)
+		hold_back(e);
+	job = next_waiting(e, may && !e->held);
 	if (job) {
 		list_del(&job->node);
 		job->queued = false;
@@ -1433,7 +1470,7 @@ void cow_engine_gone(struct cow_engine *e, bool ended)
 		e->expected_until = jiffies + COMES_BACK;
 		kthread_mod_delayed_work(e->worker, &e->gathered, COMES_BACK);
 	}
-	wake = e->nr_read && are_gathered(e);
+	wake = (e->nr_read && are_gathered(e)) || (e->held && !e->nr_going);
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	if (wake)
 		engine_wake(e);
@@ -1601,6 +1638,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow
 	e->throttle = 100;
 	e->write_ns = WRITE_NS_AT_FIRST;
 	e->rotational = bdev_rot(bdev);
+	e->cached = e->rotational && bdev_write_cache(bdev);
 	e->always_waits = !knows_nowait(bdev);
 	engine_init(e);
 	r = bioset_init(&e->bios, 16, offsetof(struct cow_io, bio), BIOSET_NEED_BVECS);
