@@ -67,6 +67,16 @@ bool cow_meta_has_lost(const struct cow_meta *meta, unsigned int since)
 	return meta_needs_flush(meta) && cow_meta_losses(meta) != since;
 }
 
+/* A record may have waited for it: cow_log_send(). */
+static void direct_ended(struct cow_meta *meta)
+{
+	atomic_dec(&meta->nr_direct);
+	/* Pairs with the barrier in gives_way(). */
+	smp_mb__after_atomic();
+	if (READ_ONCE(meta->log.open))
+		cow_meta_kick(meta);
+}
+
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
 		   size_t bytes)
 {
@@ -89,7 +99,9 @@ int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void
 		opf &= ~REQ_FUA;
 	do {
 		losses = cow_meta_losses(meta);
+		atomic_inc(&meta->nr_direct);
 		r = cow_meta_io_of(store->origin, store->bdev, opf, sector, data, bytes);
+		direct_ended(meta);
 		if (r || !flushes)
 			return r;
 		r = cow_meta_flush(meta, losses);

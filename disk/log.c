@@ -260,7 +260,7 @@ static struct cow_log_write *record_begin(struct cow_meta *meta, u32 nr)
 	w->zone = meta->log.at;
 	zone = &meta->log.zone[w->zone];
 	list_add_tail(&w->node, &zone->under_way);
-	meta->log.open = w;
+	WRITE_ONCE(meta->log.open, w);
 	return w;
 }
 
@@ -362,31 +362,9 @@ static void record_take(struct cow_log_write *w, struct cow_pending *p, struct c
 		.pending = p, .job = job, .offset_sectors = p->offset_sectors, .nr = nr,
 	};
 	p->record = w;
-	/* The record is sent whatever happens: at the end of this round. */
+	/* The record is sent whatever happens: at the end of this round, or a later one. */
 	p->may_count = true;
 	cow_job_hold(job);
-}
-
-bool cow_log_add(struct cow_pending *p, struct cow_job *job)
-{
-	struct cow_meta *meta = p->store->meta;
-	struct cow_log_write *w = meta->log.open;
-
-	if (!run_suits(meta, p, job))
-		return false;
-	if (w && !record_has_room(w, p)) {
-		cow_log_send(meta);
-		w = NULL;
-	}
-	if (!w)
-		w = record_begin(meta, cow_pending_nr(p));
-	if (!w)
-		return false;
-	record_take(w, p, job);
-	/* The worker sends it at the end of this round. It may look without the lock. */
-	if (list_empty_careful(&meta->work_node))
-		cow_meta_kick(meta);
-	return true;
 }
 
 /* ----------------------------------------------------------------- it is written */
@@ -500,21 +478,62 @@ static void send_again(struct cow_meta *meta)
 	}
 }
 
-void cow_log_send(struct cow_meta *meta)
+static void record_send(struct cow_meta *meta)
 {
 	struct cow_log_write *w = meta->log.open;
 
-	if (!llist_empty(&meta->log.unsure))
-		send_again(meta);
-	if (!w)
-		return;
-	meta->log.open = NULL;
+	WRITE_ONCE(meta->log.open, NULL);
+	meta->log.nr_sent++;
 	w->left = w->nr_members;
 	record_seal(w);
 	trace_cowsnap_record(meta->store->bdev->bd_dev, meta->log.zone[w->zone].series,
 			     meta->log.zone[w->zone].index - 1, w->nr);
 	meta->stats.records++;
 	record_submit(w);
+}
+
+/*
+ * Records follow each other under the head. While there are always two of them, a disk that takes
+ * what is nearest leaves other metadata behind: tables and superblocks, when a zone is left. So
+ * beside those there is one at a time, and the next one is filled meanwhile.
+ */
+static bool gives_way(const struct cow_meta *meta)
+{
+	if (!meta->log.nr_sent || !bdev_rot(meta->store->bdev))
+		return false;
+	/* After ->open was set: pairs with the barrier in direct_ended(). */
+	smp_mb();
+	return atomic_read(&meta->nr_direct);
+}
+
+void cow_log_send(struct cow_meta *meta)
+{
+	if (!llist_empty(&meta->log.unsure))
+		send_again(meta);
+	if (meta->log.open && !gives_way(meta))
+		record_send(meta);
+}
+
+bool cow_log_add(struct cow_pending *p, struct cow_job *job)
+{
+	struct cow_meta *meta = p->store->meta;
+	struct cow_log_write *w = meta->log.open;
+
+	if (!run_suits(meta, p, job))
+		return false;
+	if (w && !record_has_room(w, p)) {
+		record_send(meta);
+		w = NULL;
+	}
+	if (!w)
+		w = record_begin(meta, cow_pending_nr(p));
+	if (!w)
+		return false;
+	record_take(w, p, job);
+	/* The worker sends it at the end of a round. It may look without the lock. */
+	if (list_empty_careful(&meta->work_node))
+		cow_meta_kick(meta);
+	return true;
 }
 
 /* --------------------------------------------------------------- and has ended */
@@ -586,6 +605,9 @@ static void record_ended(struct cow_log_write *w)
 	unsigned int zone = w->zone;
 
 	w->ended = true;
+	/* The next one may have waited for this. */
+	if (!--meta->log.nr_sent && meta->log.open)
+		cow_meta_kick(meta);
 	judge_gap(meta, w);
 	if (!w->failed)
 		note_up_to(&meta->log.zone[zone], w->said_end);

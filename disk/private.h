@@ -67,6 +67,7 @@ struct cow_log {
 	struct cow_log_zone zone[COWSNAP_ZONES];
 	unsigned int at;		/* where the last record was begun; engine's worker */
 	struct cow_log_write *open;	/* it gets what this round brings; engine's worker */
+	unsigned int nr_sent;		/* records that are being written; engine's worker */
 	struct llist_head unsure;	/* struct cow_log_write, to be written once more */
 	unsigned long turned;		/* jiffies: when zones were last left or named; READ_ONCE */
 	unsigned long again;		/* jiffies: no zone is asked for before; READ_ONCE */
@@ -113,6 +114,7 @@ struct cow_meta {
 
 	enum meta_phase phase;		/* by cmpxchg */
 	wait_queue_head_t wait;		/* phase became META_IDLE */
+	atomic_t nr_direct;		/* writes of cow_meta_write() under way */
 	atomic_t acquirers;		/* waiting: no commit starts before them */
 	struct list_head work_node;	/* origin->meta_work */
 
