@@ -109,6 +109,23 @@ put_origin:
 	return r;
 }
 
+/* It was loaded, and may be resumed soon: what need not wait for that is begun. */
+static void table_prepare(struct cow_target *ct)
+{
+	ct->gathers = true;
+	cow_gate_gather(ct->origin);
+	if (ct->store)
+		cow_store_prepare(ct->store);
+}
+
+/* It was resumed, or is gone. */
+static void table_prepared(struct cow_target *ct)
+{
+	if (ct->gathers)
+		cow_gate_let_go(ct->origin);
+	ct->gathers = false;
+}
+
 /* It is in use again, or gone: dm removes a device without resuming it. */
 static void table_unsuspend(struct cow_target *ct)
 {
@@ -123,6 +140,7 @@ static void target_dtr(struct dm_target *ti)
 	struct cow_target *ct = ti->private;
 
 	table_unsuspend(ct);
+	table_prepared(ct);
 	mutex_lock(&cow_registry_mutex);
 	cow_table_del(&ct->table);
 	if (ct->snap)
@@ -182,13 +200,21 @@ static int resume_target(struct dm_target *ti)
 	return r;
 }
 
-static int target_preresume(struct dm_target *ti)
+static int resume_noio(struct dm_target *ti)
 {
 	/* Others may be suspended, with their filesystems: memory must not wait for them. */
 	unsigned int noio = memalloc_noio_save();
 	int r = resume_target(ti);
 
 	memalloc_noio_restore(noio);
+	return r;
+}
+
+static int origin_preresume(struct dm_target *ti)
+{
+	int r = resume_noio(ti);
+
+	table_prepared(ti->private);
 	return r;
 }
 
@@ -266,6 +292,8 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 	mutex_lock(&cow_registry_mutex);
 	r = target_attach(ti, ct, &args, false);
 	mutex_unlock(&cow_registry_mutex);
+	if (!r)
+		table_prepare(ct);
 	return r;
 }
 
@@ -402,6 +430,8 @@ static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *or
 	mutex_lock(&cow_registry_mutex);
 	r = target_attach(ti, ct, args, true);
 	mutex_unlock(&cow_registry_mutex);
+	if (!r)
+		table_prepare(ct);
 	return r;
 }
 
@@ -461,12 +491,13 @@ static int merge_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 static int snap_preresume(struct dm_target *ti)
 {
 	struct cow_target *ct = ti->private;
-	int r = target_preresume(ti);
+	int r = resume_noio(ti);
 
 	if (!r)
 		r = cow_snap_activate(ct->snap, ti->len);
 	if (!r)
 		WRITE_ONCE(ct->table.shows_snap, true);
+	table_prepared(ct);
 	return r;
 }
 
@@ -477,14 +508,11 @@ static void snap_postsuspend(struct dm_target *ti)
 	WRITE_ONCE(ct->table.shows_snap, false);
 }
 
-static int merge_preresume(struct dm_target *ti)
+static int merge_begin(struct cow_target *ct)
 {
-	struct cow_target *ct = ti->private;
-	int r = target_preresume(ti);
 	unsigned int noio;
+	int r;
 
-	if (r)
-		return r;
 	if (cow_snap_is_shown(ct->snap)) {
 		DMERR("store %pg: snapshot %u has a device: suspend it before it is merged",
 		      ct->store->bdev, ct->snap->id);
@@ -493,6 +521,17 @@ static int merge_preresume(struct dm_target *ti)
 	noio = cow_admin_enter(ct->origin);
 	r = cow_merge_activate(ct->snap, ct->claimed);
 	cow_admin_leave(ct->origin, noio);
+	return r;
+}
+
+static int merge_preresume(struct dm_target *ti)
+{
+	struct cow_target *ct = ti->private;
+	int r = resume_noio(ti);
+
+	if (!r)
+		r = merge_begin(ct);
+	table_prepared(ct);
 	return r;
 }
 
@@ -544,7 +583,7 @@ static struct target_type origin_target_type = {
 	.end_io = target_end_io,
 	.presuspend = origin_presuspend,
 	.presuspend_undo = origin_unsuspend,
-	.preresume = target_preresume,
+	.preresume = origin_preresume,
 	.resume = origin_unsuspend,
 	.status = cow_origin_status,
 	.message = cow_target_message,

@@ -191,6 +191,23 @@ static void cover_snapshots(struct cow_store *store)
 			WRITE_ONCE(store->protect_sectors, snap->nr_sectors);
 }
 
+/* The memory that a store in force holds. */
+static int store_reserve(struct cow_store *store)
+{
+	int r = cow_engine_reserve(store->origin->engine, store->chunk_sectors);
+
+	return r ?: cow_store_reserve_undo(store, store->options.undo_buffer);
+}
+
+void cow_store_prepare(struct cow_store *store)
+{
+	unsigned int noio = cow_admin_enter(store->origin);
+
+	if (list_empty(&store->node))
+		store_reserve(store);
+	cow_admin_leave(store->origin, noio);
+}
+
 /* Do all that can fail. The origin is frozen if this succeeds. */
 static int store_make_ready(struct cow_store *store)
 {
@@ -198,9 +215,7 @@ static int store_make_ready(struct cow_store *store)
 	int r;
 
 	lockdep_assert_held(&o->admin_lock);
-	r = cow_engine_reserve(o->engine, store->chunk_sectors);
-	if (!r)
-		r = cow_store_reserve_undo(store, store->options.undo_buffer);
+	r = store_reserve(store);
 	if (r)
 		return r;
 	if (store->meta && !cow_store_is_formatted(store))

@@ -8,6 +8,12 @@
 struct cow_snap;
 struct cow_store;
 
+/*
+ * A table that names the store was loaded: what takes its time is done now, as users of the origin
+ * may be suspended when it is resumed. What fails is tried again then. May sleep.
+ */
+void cow_store_prepare(struct cow_store *store);
+
 /* Protect the snapshots in the store from now on. May sleep. */
 int cow_store_activate(struct cow_store *store);
 

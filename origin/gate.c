@@ -13,6 +13,9 @@
  *
  * Shutting a percpu_ref takes an RCU grace period, unless it counts in one place. So it is made to
  * do that first, while writes still go on. They are held back only until those before them end.
+ * The grace period takes longer than all else in the creation of a snapshot, and programs suspend
+ * the origin's device for the resumption of its table. So it begins when a table is loaded, and the
+ * gate counts in one place until that is resumed. A new origin has not counted otherwise yet.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -86,18 +89,38 @@ bool cow_origin_enter(struct cow_bio *cb)
 	return true;
 }
 
+/*
+ * Beside a merge, which shuts it for each stretch, it goes on counting in one place. Waits for a
+ * switch to that which is under way.
+ */
 void cow_gate_spread(struct cow_origin *o)
 {
-	percpu_ref_switch_to_percpu(&o->gate);
+	lockdep_assert_held(&o->admin_lock);
+	if (!o->merge && !o->nr_gathering)
+		percpu_ref_switch_to_percpu(&o->gate);
+}
+
+void cow_gate_gather(struct cow_origin *o)
+{
+	mutex_lock(&o->admin_lock);
+	o->nr_gathering++;
+	percpu_ref_switch_to_atomic(&o->gate, NULL);
+	mutex_unlock(&o->admin_lock);
+}
+
+void cow_gate_let_go(struct cow_origin *o)
+{
+	mutex_lock(&o->admin_lock);
+	o->nr_gathering--;
+	cow_gate_spread(o);
+	mutex_unlock(&o->admin_lock);
 }
 
 void cow_origin_thaw(struct cow_origin *o)
 {
 	lockdep_assert_held(&o->admin_lock);
 	percpu_ref_resurrect(&o->gate);
-	/* Beside a merge, which shuts it for each stretch, it goes on counting in one place. */
-	if (!o->merge)
-		cow_gate_spread(o);
+	cow_gate_spread(o);
 	spin_lock(&o->state_lock);
 	o->holding = false;
 	spin_unlock(&o->state_lock);
@@ -163,7 +186,8 @@ int cow_origin_freeze(struct cow_origin *o)
 int cow_gate_init(struct cow_origin *o)
 {
 	init_completion(&o->writes_drained);
-	return percpu_ref_init(&o->gate, gate_drained, PERCPU_REF_ALLOW_REINIT, GFP_KERNEL);
+	return percpu_ref_init(&o->gate, gate_drained,
+			       PERCPU_REF_INIT_ATOMIC | PERCPU_REF_ALLOW_REINIT, GFP_KERNEL);
 }
 
 void cow_gate_exit(struct cow_origin *o)

@@ -51,7 +51,17 @@ int cow_origin_drain(struct cow_origin *origin, unsigned long timeout);
 void cow_origin_thaw(struct cow_origin *origin);
 
 /*
- * Count per processor again, after a merge. A thaw does so, too. Any context that may sleep.
+ * A table was loaded whose resumption may shut the gate: until it is let go, which the caller owes,
+ * writes are counted in one place. Does not wait for that. Context: may sleep.
+ */
+void cow_gate_gather(struct cow_origin *origin);
+
+/* The table was resumed, or is gone. Count per processor again, if no other one needs else. */
+void cow_gate_let_go(struct cow_origin *origin);
+
+/*
+ * Count per processor again, after a merge. A thaw does so, too. Context: may sleep,
+ * origin->admin_lock held.
  */
 void cow_gate_spread(struct cow_origin *origin);
 

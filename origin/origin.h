@@ -77,6 +77,7 @@ struct cow_origin {
 	struct work_struct writeback_work;	/* io/decide.c */
 	void (*decide_again)(struct cow_bio *cb);	/* see cow_bio_decide_again() */
 	struct completion writes_drained;	/* origin/gate.c; admin_lock */
+	unsigned int nr_gathering;	/* tables that were loaded and not resumed: the same */
 
 	/* Guards what follows, and pendings, room and states of the stores. */
 	spinlock_t state_lock ____cacheline_aligned_in_smp;
