@@ -224,8 +224,6 @@ static bool current_makes_sense(const struct cow_loader *l, const struct cow_raw
 static bool slot_makes_sense(struct cow_loader *l, const struct cow_raw_slot *raw,
 			     u64 place)
 {
-	if (raw->kind == COWSNAP_SLOT_FREE)
-		return true;
 	if (place >= l->store->space.nr_chunks || raw->kind >= COWSNAP_SLOT_KINDS ||
 	    cow_seal_has(l->store, place))
 		return false;
@@ -255,6 +253,8 @@ static bool block_makes_sense(struct cow_loader *l, const struct cowsnap_slot *s
 	u32 i;
 
 	for (i = 0; i < nr; i++) {
+		if (cowsnap_slot_kind(&slots[i]) == COWSNAP_SLOT_FREE)
+			continue;
 		slot_parse(&slots[i], &raw);
 		if (!slot_makes_sense(l, &raw, place + i))
 			return false;
@@ -291,8 +291,6 @@ static int load_slot(struct cow_loader *l, const struct cowsnap_slot *slot, u64 
 	struct cow_extent ext;
 
 	slot_parse(slot, &raw);
-	if (raw.kind == COWSNAP_SLOT_FREE)
-		return 0;
 	if (raw.kind == COWSNAP_SLOT_RECORDS)
 		return xa_err(xa_store(&l->store->record_chunks, raw.chunk,
 				       xa_mk_value(place + 1), GFP_KERNEL));
@@ -319,8 +317,22 @@ static int take_room(struct cow_loader *l, const struct cowsnap_slot *slots, u32
 		for (to = from; to < nr; to++)
 			if (cowsnap_slot_kind(&slots[to]) == COWSNAP_SLOT_FREE)
 				break;
-		r = cow_space_take(&l->store->space, place + from, to - from);
+		if (to > from)
+			r = cow_space_take(&l->store->space, place + from, to - from);
 	}
+	return r;
+}
+
+/* What the slots of a block say, which make sense. */
+static int load_slots(struct cow_loader *l, const struct cowsnap_slot *slots, u32 nr, u64 place,
+		      u64 sequence)
+{
+	int r = take_room(l, slots, nr, place);
+	u32 i;
+
+	for (i = 0; i < nr && !r; i++)
+		if (cowsnap_slot_kind(&slots[i]) != COWSNAP_SLOT_FREE)
+			r = load_slot(l, &slots[i], place + i, sequence);
 	return r;
 }
 
@@ -344,30 +356,30 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	u64 number = seg->first_block + block;
 	sector_t sector = cowsnap_block_sector(l->geometry, seg, block);
 	u64 place = seg->data + cowsnap_first_slot(l->geometry, seg, block);
-	u32 i, nr = cowsnap_block_slots(l->geometry, number);
+	u32 nr = cowsnap_block_slots(l->geometry, number);
 	const struct cowsnap_block_header *header = data + cowsnap_area_offset(number);
 	const struct cowsnap_slot *slots = (const struct cowsnap_slot *)(header + 1);
+	bool sound, empty;
 	u64 sequence;
-	int r;
 
 	if (!nr)
 		return 0;
 	if (unreadable)
 		return block_is_lost(l, number, place, nr, sector, "cannot be read");
-	if (!cow_meta_mend_block(l->meta, number, sector, data) ||
-	    !header_makes_sense(header) || !block_makes_sense(l, slots, nr, place))
+	sound = cow_meta_mend_block(l->meta, number, sector, data) && header_makes_sense(header);
+	/* Many are made ready long before they are used. */
+	empty = sound && !memchr_inv(slots, 0, nr * sizeof(*slots));
+	if (!sound || (!empty && !block_makes_sense(l, slots, nr, place)))
 		return block_is_lost(l, number, place, nr, sector, "is damaged");
-	if (memchr_inv(slots, 0, nr * sizeof(*slots)))
-		cow_meta_note_used(l->meta, number);
 	if (number < 2)
 		cow_meta_keep_block(l->meta, number, data);
 	sequence = le64_to_cpu(header->sequence);
 	l->durable = max_t(u64, l->durable, le64_to_cpu(header->durable));
 	l->last = max(l->last, sequence);
-	r = take_room(l, slots, nr, place);
-	for (i = 0; i < nr && !r; i++)
-		r = load_slot(l, &slots[i], place + i, sequence);
-	return r;
+	if (empty)
+		return 0;
+	cow_meta_note_used(l->meta, number);
+	return load_slots(l, slots, nr, place, sequence);
 }
 
 static int load_blocks(struct cow_loader *l, const struct cow_scanned *part)
