@@ -71,6 +71,9 @@
 #define ENGINE_MIN_BUDGET_KIB	16U
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
+/* So many pages are allocated together: 2^PAGES_ORDER. */
+#define PAGES_ORDER		4U
+
 /* After this many rounds the work ends, for kthread_flush_work(), and is queued again. */
 #define ENGINE_ROUNDS		64U
 
@@ -255,22 +258,51 @@ static void pages_free(struct cow_pages *pages)
 	}
 }
 
+static bool pages_add(struct cow_pages *pages, struct page *add)
+{
+	struct cow_page *page = kmalloc(sizeof(*page), GFP_KERNEL);
+	struct cow_pages one = { .first = page, .last = page, .nr = 1 };
+
+	if (!page)
+		return false;
+	page->page = add;
+	pages_join(pages, &one);
+	return true;
+}
+
+/* One page, or several that are neighbours, if the kernel has that at once: 2^@order. */
+static int pages_alloc_some(struct cow_pages *pages, unsigned int order)
+{
+	unsigned int i, nr = 1U << order, added = 0;
+	struct page *page = alloc_pages(order ? GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN :
+					GFP_KERNEL, order);
+
+	if (!page)
+		return -ENOMEM;
+	split_page(page, order);
+	while (added < nr && pages_add(pages, page + added))
+		added++;
+	for (i = added; i < nr; i++)
+		__free_page(page + i);
+	return added < nr ? -ENOMEM : 0;
+}
+
+/* To ask for each page by itself takes as long again as to clear it. */
 static int pages_alloc(struct cow_pages *pages, long nr)
 {
-	while (pages->nr < nr) {
-		struct cow_page *page = kmalloc(sizeof(*page), GFP_KERNEL);
-		struct cow_pages one = { .first = page, .last = page, .nr = 1 };
+	unsigned int order = PAGES_ORDER;
+	int r = 0;
 
-		if (!page)
-			return -ENOMEM;
-		page->page = alloc_page(GFP_KERNEL);
-		if (!page->page) {
-			kfree(page);
-			return -ENOMEM;
+	while ((long)pages->nr < nr && !r) {
+		while (pages->nr + (1L << order) > nr)
+			order--;
+		r = pages_alloc_some(pages, order);
+		if (r && order) {
+			order = 0;
+			r = 0;
 		}
-		pages_join(pages, &one);
 	}
-	return 0;
+	return r;
 }
 
 /* From others to the worker. */
