@@ -7,7 +7,7 @@
  *   collect   the runs of chunks that are not yet as the snapshot sees them, from the map
  *   read      the runs in the order of their places, into a buffer in which each chunk stands
  *             where it stands in the origin
- *   check     the checksums of what was copied
+ *   check     the checksums of what was copied, in the same order: so is that of their slots
  *   write     the runs in the order of the origin. What is neighbours there is one request
  *
  * The buffer is as long as a stretch from its first run on. While the stretch was being closed,
@@ -34,6 +34,7 @@
 #include "disk/blocks.h"
 #include "disk/io.h"
 #include "disk/meta.h"
+#include "disk/slots.h"
 #include "disk/verify.h"
 #include "io/bio.h"
 #include "io/merge.h"
@@ -67,7 +68,8 @@ int cow_carry_init(struct cow_merge *m)
 	init_waitqueue_head(&m->io_wait);
 	m->buffer = vmalloc(cow_chunk_to_sector(m->store, chunks) << SECTOR_SHIFT);
 	m->runs = kvmalloc_array(chunks, sizeof(m->runs[0]), GFP_KERNEL);
-	if (!m->buffer || !m->runs)
+	m->slots = cow_slot_window_alloc(m->store->meta);
+	if (!m->buffer || !m->runs || !m->slots)
 		return -ENOMEM;
 	return bioset_init(&m->bios, CARRY_DEPTH, offsetof(struct carry_io, bio),
 			   BIOSET_NEED_BVECS);
@@ -76,6 +78,8 @@ int cow_carry_init(struct cow_merge *m)
 void cow_carry_exit(struct cow_merge *m)
 {
 	bioset_exit(&m->bios);
+	kvfree(m->slots);
+	m->slots = NULL;
 	kvfree(m->runs);
 	m->runs = NULL;
 	vfree(m->buffer);
@@ -100,8 +104,8 @@ static void io_over(struct carry_io *io)
 	spin_lock_irqsave(&m->io_lock, flags);
 	if (status)
 		m->io_status = status;
-	m->nr_ios--;
-	wake_up(&m->io_wait);
+	if (--m->nr_ios < m->io_limit)
+		wake_up(&m->io_wait);
 	spin_unlock_irqrestore(&m->io_lock, flags);
 }
 
@@ -123,6 +127,7 @@ static void write_endio(struct bio *bio)
 static void wait_ios(struct cow_merge *m, unsigned int nr)
 {
 	spin_lock_irq(&m->io_lock);
+	m->io_limit = nr;
 	wait_event_lock_irq(m->io_wait, m->nr_ios < nr, m->io_lock);
 	spin_unlock_irq(&m->io_lock);
 }
@@ -272,7 +277,6 @@ static int read_runs(struct cow_merge *m)
 			memset(data, 0, bytes);
 	}
 	r = all_over(m);
-	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_chunks, NULL);
 	invalidate_kernel_vmap_range(m->buffer, bytes_of(m, m->limit - m->base));
 	return right ? r : -EIO;
 }
@@ -282,7 +286,8 @@ static int check_chunk(struct cow_merge *m, const struct cow_version *v)
 {
 	struct cow_store *store = m->store;
 	u32 seed = cow_meta_seed(store->meta, cow_chunk_to_sector(store, v->place));
-	int r = cow_verify_crc(store, v, crc32c(seed, data_of(m, v->chunk), bytes_of(m, 1)));
+	int r = cow_verify_crc(store, v, m->slots,
+			       crc32c(seed, data_of(m, v->chunk), bytes_of(m, 1)));
 
 	if (r == -EILSEQ) {
 		DMERR("store %pg: chunk %llu has a wrong checksum: it cannot be merged",
@@ -329,6 +334,7 @@ static int write_runs(struct cow_merge *m)
 {
 	unsigned int i, next;
 
+	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_chunks, NULL);
 	flush_kernel_vmap_range(m->buffer, bytes_of(m, m->limit - m->base));
 	for (i = 0; i < m->nr_runs; i = next) {
 		u64 chunk = m->runs[i].chunk, nr = neighbours(m, i, &next);

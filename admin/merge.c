@@ -309,6 +309,7 @@ u64 cow_merge_left(const struct cow_snap *snap)
 	while (cow_map_next_differing(&store->map, at, end, snap->epoch, &ext)) {
 		left += ext.nr;
 		at = ext.chunk + ext.nr;
+		cond_resched();
 	}
 	/* LVM takes 0 for the end of the merge, which is still to be written. */
 	return left ?: 1;

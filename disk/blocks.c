@@ -24,9 +24,6 @@
 /* Blocks kept in memory; more only while more are dirty. */
 #define CACHE_BLOCKS	512U
 
-/* Blocks read at once when a table is walked through. */
-#define READ_AHEAD	32U
-
 /* ------------------------------------------------------------------ checksums */
 
 /*
@@ -90,6 +87,12 @@ void cow_block_seal_again(const struct cow_meta *meta, struct cow_block *b)
 	if (!b->ticket)
 		cow_meta_seal(meta, b->number, b->sector, b->data,
 			      le64_to_cpu(header->sequence), le64_to_cpu(header->durable));
+}
+
+bool cow_meta_block_is_sound(const struct cow_meta *meta, u64 number, sector_t sector, void *data)
+{
+	return area_crc(meta, number, sector, data) ==
+	       le32_to_cpu(cow_block_header(number, data)->crc);
 }
 
 bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
@@ -285,13 +288,12 @@ static bool block_is_empty(const struct cow_meta *meta, u64 number)
 		!test_bit(number % USED_WINDOW, meta->used));
 }
 
-/* How many blocks may be read: those of the same table that are made ready. */
-static u32 blocks_ahead(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block)
+u32 cow_blocks_ahead(const struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block)
 {
 	u32 ready = READ_ONCE(meta->store->space.blocks);
 	u32 end = min_t(u64, seg->blocks, ready - seg->first_block);
 
-	return min_t(u32, READ_AHEAD, end - block);
+	return min_t(u32, COW_READ_AHEAD, end - block);
 }
 
 int cow_block_get(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
@@ -310,7 +312,7 @@ int cow_block_get(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 
 					     cowsnap_block_sector(&meta->geometry, seg, block));
 		else
 			r = block_read(meta, seg, block,
-				       ahead ? blocks_ahead(meta, seg, block) : 1);
+				       ahead ? cow_blocks_ahead(meta, seg, block) : 1);
 		if (r)
 			return r;
 		*out = cow_block_find(meta, number);

@@ -25,9 +25,10 @@ void cow_meta_seal(const struct cow_meta *meta, u64 number, sector_t sector, voi
 void cow_block_seal_again(const struct cow_meta *meta, struct cow_block *b);
 
 /*
- * Has this table block the right crc, perhaps after turning back one flipped bit?
+ * Has this table block the right crc; the second one: perhaps after turning back one flipped bit?
  * Any context.
  */
+bool cow_meta_block_is_sound(const struct cow_meta *meta, u64 number, sector_t sector, void *data);
 bool cow_meta_mend_block(const struct cow_meta *meta, u64 number, sector_t sector,
 			 void *data);
 
@@ -60,6 +61,9 @@ void cow_blocks_let_go(struct cow_meta *meta, u64 place, u32 nr);
 /* Blocks of the segment from @block on, as they stand on the disk. May sleep. */
 int cow_blocks_read(struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block,
 		    u32 nr, void *buffer);
+
+/* How many are read at once where a table is walked through: of this one that are made ready. */
+u32 cow_blocks_ahead(const struct cow_meta *meta, const struct cowsnap_segment *seg, u32 block);
 
 /*
  * Have table block @block of the segment in memory; @ahead: and some of those behind

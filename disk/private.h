@@ -28,6 +28,9 @@
 /* Blocks that exist from the start: more than one pending ever needs. */
 #define RESERVE_BLOCKS	COWSNAP_COMMIT_BLOCKS
 
+/* Blocks read at once when a table is walked through. */
+#define COW_READ_AHEAD	32U
+
 /* Hexadecimal digits of the number of a sector. */
 #define COW_SEED_DIGITS	16U
 

@@ -230,3 +230,84 @@ int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *sl
 	mutex_unlock(&meta->blocks_lock);
 	return r;
 }
+
+/* ------------------------------------------------------------ many, without the lock */
+
+struct cow_slot_window {
+	struct cowsnap_segment seg;
+	u32 block, nr;			/* @nr blocks of @seg from @block on; 0: none */
+	unsigned long sound;		/* those of them with the right checksum */
+	u8 data[];
+};
+
+struct cow_slot_window *cow_slot_window_alloc(const struct cow_meta *meta)
+{
+	struct cow_slot_window *w = kvmalloc(sizeof(*w) + (size_t)COW_READ_AHEAD *
+					     meta->geometry.block_bytes, GFP_KERNEL);
+
+	if (w)
+		w->nr = 0;
+	return w;
+}
+
+static bool window_has(const struct cow_slot_window *w, const struct cowsnap_segment *seg,
+		       u32 block)
+{
+	return w->nr && w->seg.first_block == seg->first_block && block >= w->block &&
+	       block - w->block < w->nr;
+}
+
+/* Commits may write some of these meanwhile: one that is torn, or damaged, is not sound. */
+static void window_read(struct cow_meta *meta, struct cow_slot_window *w,
+			const struct cowsnap_segment *seg, u32 block)
+{
+	u32 bytes = meta->geometry.block_bytes, i;
+
+	w->seg = *seg;
+	w->block = block;
+	w->nr = cow_blocks_ahead(meta, seg, block);
+	w->sound = 0;
+	if (cow_blocks_read(meta, seg, block, w->nr, w->data))
+		return;
+	for (i = 0; i < w->nr; i++)
+		if (cow_meta_block_is_sound(meta, seg->first_block + block + i,
+					    cowsnap_block_sector(&meta->geometry, seg, block + i),
+					    w->data + (size_t)i * bytes))
+			__set_bit(i, &w->sound);
+}
+
+/* What memory has is newer. */
+static bool read_cached(struct cow_meta *meta, u64 number, u32 index, struct cowsnap_slot *slot)
+{
+	struct cow_block *b;
+
+	mutex_lock(&meta->blocks_lock);
+	b = cow_block_find(meta, number);
+	if (b)
+		*slot = *cow_block_slot(b, index);
+	mutex_unlock(&meta->blocks_lock);
+	return b;
+}
+
+bool cow_slot_window_read(struct cow_meta *meta, u64 place, struct cow_slot_window *w,
+			  struct cowsnap_slot *slot)
+{
+	struct cow_block b = {};
+	struct cowsnap_segment seg;
+	u32 block, index;
+
+	if (cow_slot_where(meta, place, &seg, &block, &index))
+		return false;
+	b.number = seg.first_block + block;
+	if (read_cached(meta, b.number, index, slot))
+		return true;
+	if (b.number >= READ_ONCE(meta->store->space.blocks))
+		return false;
+	if (!window_has(w, &seg, block))
+		window_read(meta, w, &seg, block);
+	if (!test_bit(block - w->block, &w->sound))
+		return false;
+	b.data = w->data + (size_t)(block - w->block) * meta->geometry.block_bytes;
+	*slot = *cow_block_slot(&b, index);
+	return true;
+}

@@ -9,9 +9,24 @@ struct cow_block;
 struct cow_job;
 struct cow_meta;
 struct cow_pending;
+struct cow_slot_window;
 
 /* The slot of @place. May sleep; -EIO, -EBADMSG, -ENOMEM. */
 int cow_meta_read_slot(struct cow_meta *meta, u64 place, struct cowsnap_slot *slot);
+
+/*
+ * Table blocks as they stood on the disk when they were read, for one task that asks for many slots
+ * in the order of their places. Freed with kvfree(). May sleep; NULL without memory.
+ */
+struct cow_slot_window *cow_slot_window_alloc(const struct cow_meta *meta);
+
+/*
+ * The slot of @place, without the lock that commits need while the disk is read. So it may be an
+ * older one: it counts only if it is what the caller expects. False: it could not be read. Then, or
+ * if it is another one, cow_meta_read_slot() tells. May sleep.
+ */
+bool cow_slot_window_read(struct cow_meta *meta, u64 place, struct cow_slot_window *window,
+			  struct cowsnap_slot *slot);
 
 /* The slots of @b are durable, so none is fresh any more. meta->blocks_lock held. */
 void cow_block_settle(struct cow_block *b);

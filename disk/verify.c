@@ -69,11 +69,16 @@ static bool slot_is_copied(const struct cowsnap_slot *slot, const struct cow_ver
 	       cowsnap_slot_chunk(slot) == v->chunk && cowsnap_slot_epoch(slot) == v->epoch;
 }
 
-int cow_verify_crc(struct cow_store *store, const struct cow_version *v, u32 crc)
+int cow_verify_crc(struct cow_store *store, const struct cow_version *v,
+		   struct cow_slot_window *window, u32 crc)
 {
 	struct cowsnap_slot slot;
-	int r = cow_meta_read_slot(store->meta, v->place, &slot);
+	int r;
 
+	if (window && cow_slot_window_read(store->meta, v->place, window, &slot) &&
+	    slot_is_copied(&slot, v) && cowsnap_slot_crc(&slot) == crc)
+		return 0;
+	r = cow_meta_read_slot(store->meta, v->place, &slot);
 	if (r) {
 		DMERR_LIMIT("store %pg: the checksum of chunk %llu cannot be read (%d)",
 			    store->bdev, v->place, r);
@@ -99,7 +104,7 @@ blk_status_t cow_verify_job(struct cow_store *store, struct cow_job *job,
 			    const struct cow_version *v)
 {
 	u32 crc = cow_job_crc(job, 0, store->chunk_sectors, place_seed(store, v->place));
-	int r = cow_verify_crc(store, v, crc);
+	int r = cow_verify_crc(store, v, NULL, crc);
 
 	if (r == -EILSEQ)
 		report_bad(store, v);
@@ -272,7 +277,7 @@ static void check_bio(struct cow_store *store, struct cow_bio *cb)
 		struct bvec_iter iter = cb->iter;
 
 		iter.bi_size = store->chunk_sectors << SECTOR_SHIFT;
-		r = cow_verify_crc(store, &cb->version,
+		r = cow_verify_crc(store, &cb->version, NULL,
 				   bio_crc(cb->bio, iter, place_seed(store, cb->version.place)));
 		if (r)
 			break;

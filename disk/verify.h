@@ -8,6 +8,7 @@
 
 struct cow_bio;
 struct cow_job;
+struct cow_slot_window;
 struct cow_store;
 struct cow_version;
 
@@ -36,9 +37,11 @@ void cow_verify_work(struct work_struct *work);
 
 /*
  * Has @v this crc? 0: yes. -EILSEQ: no. -EUCLEAN: the slot is another version's. Another
- * errno: the slot cannot be read. May sleep.
+ * errno: the slot cannot be read. May sleep. @window, or NULL: for who asks for many in the order
+ * of their places.
  */
-int cow_verify_crc(struct cow_store *store, const struct cow_version *v, u32 crc);
+int cow_verify_crc(struct cow_store *store, const struct cow_version *v,
+		   struct cow_slot_window *window, u32 crc);
 
 /* Has the job read the chunk of @v, with the right checksum? Engine's worker. */
 blk_status_t cow_verify_job(struct cow_store *store, struct cow_job *job,

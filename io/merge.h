@@ -10,6 +10,7 @@
 struct cow_bio;
 struct cow_extent;
 struct cow_places;
+struct cow_slot_window;
 struct cow_snap;
 struct cow_store;
 
@@ -51,9 +52,11 @@ struct cow_merge {
 	struct cow_extent *runs;	/* what the snapshot sees of them, or admin/void.c's */
 	unsigned int nr_runs;
 	struct cow_places *places;	/* admin/void.c's, of these */
+	struct cow_slot_window *slots;	/* of the runs' places, as read last */
 	spinlock_t io_lock;		/* guards what follows; taken with irqs off */
 	wait_queue_head_t io_wait;
 	unsigned int nr_ios;		/* requests under way */
+	unsigned int io_limit;		/* the work item waits for fewer than these */
 	blk_status_t io_status;		/* an error of one of them */
 };
 
