@@ -280,9 +280,10 @@ static int pages_alloc_some(struct cow_pages *pages, unsigned int order)
 	if (!page)
 		return -ENOMEM;
 	split_page(page, order);
-	while (added < nr && pages_add(pages, page + added))
+	/* They are used from the last one added on. */
+	while (added < nr && pages_add(pages, page + nr - 1 - added))
 		added++;
-	for (i = added; i < nr; i++)
+	for (i = 0; i < nr - added; i++)
 		__free_page(page + i);
 	return added < nr ? -ENOMEM : 0;
 }
@@ -460,6 +461,7 @@ static bool holds_back(struct cow_engine *e)
 static void gather(struct cow_engine *e, struct cow_job *job)
 {
 	unsigned long most = e->rotational ? GATHER_MOST : GATHER_MOST_QUICK;
+	bool idle = is_idle_task(current);
 
 	lockdep_assert_held(&e->queue_lock);
 	list_add_tail(&job->node, &e->patient);
@@ -467,9 +469,10 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	if (!e->nr_read)
 		e->gather_until = jiffies + most;
 	e->nr_read++;
-	e->nr_busy = is_idle_task(current) ? 0 : min(e->nr_busy + 1, GATHER_BUSY);
+	/* A task that ends the bios of its device says nothing of what else there is to do. */
+	e->nr_busy = idle || in_task() ? 0 : min(e->nr_busy + 1, GATHER_BUSY);
 	/* What waits for nothing but company need not do so while the processor is idle. */
-	if (job->eager && !e->nr_busy)
+	if (job->eager && idle)
 		e->enough = true;
 	/*
 	 * Whether they are gathered is asked again later. A timer that is pending already has it
@@ -1244,8 +1247,10 @@ static bool nothing_waits(const struct cow_engine *e)
 static void hold_back(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->queue_lock);
-	if (!timer_pending(&e->gathered.timer))
-		kthread_queue_delayed_work(e->worker, &e->gathered, GATHER_MOST);
+	if (!timer_pending(&e->gathered.timer) ||
+	    time_after(e->gathered.timer.expires, e->hold_until))
+		kthread_mod_delayed_work(e->worker, &e->gathered,
+					 max_t(long, e->hold_until - jiffies, 0));
 }
 
 /* The next to be read. */

@@ -303,12 +303,14 @@ static int turn_prepare(struct cow_store *store, struct cow_zone *zone, struct z
 /*
  * Tables are durable before a superblock relies on them. The flush that comes with the superblocks
  * would not do: a device tells of a lost write once, so the first copy could fail with that, and
- * the second one be written. With FUA they are durable already.
+ * the second one be written. With FUA (@fua: so it was before them) they are durable already.
  */
-static int turn_flush(struct cow_store *store, unsigned int losses)
+static int turn_flush(struct cow_store *store, blk_opf_t fua, unsigned int losses)
 {
-	int r = cow_meta_fua(store->meta) ? 0 : cow_meta_flush(store->meta, losses);
+	int r = 0;
 
+	if (!fua || !cow_meta_fua(store->meta))
+		r = cow_meta_flush(store->meta, losses);
 	if (r)
 		DMERR_LIMIT("store %pg: tables of its log cannot be flushed (%d)", store->bdev, r);
 	return r;
@@ -372,6 +374,7 @@ static int turn_zones(struct cow_store *store)
 {
 	struct zone_turn turn[COWSNAP_ZONES] = {};
 	unsigned int losses = cow_meta_losses(store->meta);
+	blk_opf_t fua = cow_meta_fua(store->meta);
 	bool changes = false;
 	unsigned int i;
 	int r = 0, error;
@@ -386,7 +389,7 @@ static int turn_zones(struct cow_store *store)
 	}
 	if (!changes)
 		return r;
-	error = turn_flush(store, losses) ?: turn_name(store, turn);
+	error = turn_flush(store, fua, losses) ?: turn_name(store, turn);
 	for (i = 0; i < COWSNAP_ZONES; i++) {
 		if (error)
 			turn_undo(store, i, &turn[i]);

@@ -592,8 +592,11 @@ static int judge_suspects(struct cow_loader *l)
 {
 	int r = l->nr_judged ? 0 : believe_durable(l);
 
-	/* Data that is believed because it can be read has to be durable. */
-	if (!r && l->nr_suspects && l->store->writable)
+	/*
+	 * What is believed because it can be read has to be durable: data, and tables and records
+	 * that the device may still have in its cache from before a crash.
+	 */
+	if (!r && l->store->writable)
 		r = cow_flush(l->store->origin, l->store->bdev);
 	while (!r && l->nr_judged < l->nr_suspects) {
 		r = judge_one(l, &l->suspects[l->nr_judged]);

@@ -2,7 +2,7 @@
 /*
  * dm-cowsnap: copies that are committed by records of the log
  *
- *   ->ready: added --> sent at the end of the round --> ended --> slots in memory --> published
+ *   ->ready: added --> sent at the end of a round --> ended --> slots in memory --> published
  *   (a place, a slot   (one bio: record, data)          (durable)  (table blocks)  (copy/worker.c)
  *    in the record)
  *

@@ -116,11 +116,14 @@ static int make_empty_blocks(struct cow_store *store, u32 to)
 	int r;
 
 	do {
+		/* The device may be another one by the end of it. */
+		blk_opf_t fua = cow_meta_fua(store->meta);
+
 		losses = cow_meta_losses(store->meta);
 		r = write_in_pieces(store, to);
 		if (r)
 			return r;
-		if (!cow_meta_fua(store->meta))
+		if (!fua || !cow_meta_fua(store->meta))
 			r = cow_meta_flush(store->meta, losses);
 	} while (r && --tries);
 	return r;

@@ -69,7 +69,7 @@ struct cow_log_zone {
 struct cow_log {
 	struct cow_log_zone zone[COWSNAP_ZONES];
 	unsigned int at;		/* where the last record was begun; engine's worker */
-	struct cow_log_write *open;	/* it gets what this round brings; engine's worker */
+	struct cow_log_write *open;	/* it gets what comes until it is sent; engine's worker */
 	unsigned int nr_sent;		/* records that are being written; engine's worker */
 	struct llist_head unsure;	/* struct cow_log_write, to be written once more */
 	unsigned long turned;		/* jiffies: when zones were last left or named; READ_ONCE */

@@ -237,7 +237,8 @@ struct cow_slot_window {
 	struct cowsnap_segment seg;
 	u32 block, nr;			/* @nr blocks of @seg from @block on; 0: none */
 	unsigned long sound;		/* those of them with the right checksum */
-	u8 data[];
+	/* Read by bios: whole sectors lie in one page. */
+	u8 data[] __aligned(COWSNAP_MAX_BLOCK_BYTES);
 };
 
 struct cow_slot_window *cow_slot_window_alloc(const struct cow_meta *meta)
