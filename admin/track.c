@@ -408,7 +408,7 @@ bool cow_trackers_close(struct cow_store *store)
 	cancel_delayed_work_sync(&store->track_idle_work);
 	mutex_lock(&store->track_lock);
 	settle_all(store, true);
-	/* Marks that are gone would be there again; no superblock that follows is behind a flush. */
+	/* Else marks that are gone may come back: no flush is in front of the superblocks. */
 	if (!list_empty(&store->trackers) && store->writable && cow_meta_fua(store->meta))
 		cow_meta_flush(store->meta, cow_meta_losses(store->meta));
 	list_for_each_entry_safe(t, next, &store->trackers, node)

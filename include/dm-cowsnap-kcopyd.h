@@ -98,8 +98,9 @@ struct cow_engine_ops {
 };
 
 /*
- * An engine for the origin on @bdev. Whether that is rotational, and has a cache, decides how copies
- * are gathered. Nothing that runs in its worker, a thread of its own, may wait for the engine. May sleep. ERR_PTR on failure.
+ * An engine for the origin on @bdev. Whether that is rotational, and has a cache, decides how
+ * copies are gathered. Nothing that runs in its worker, a thread of its own, may wait for the
+ * engine. May sleep. ERR_PTR on failure.
  */
 struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow_engine_ops *ops,
 				     void *context);
@@ -136,8 +137,8 @@ void cow_engine_going(struct cow_engine *engine);
 
 /*
  * Such a bio is waited for no longer. If it has @ended, on a rotational origin the next jobs wait a
- * moment for another one from the same writer. Called for the job itself too, once all its bios are counted. Any
- * context.
+ * moment for another one from the same writer. Called for the job itself too, once all its bios
+ * are counted. Any context.
  */
 void cow_engine_gone(struct cow_engine *engine, bool ended);
 
