@@ -155,7 +155,10 @@ static int describe_status(struct scan *s, struct cowsnap_item *o, const struct 
 
 	if (r)
 		return r == COWSNAP_NONE ? 0 : r;
-	if (f->role == ROLE_ORIGIN && status.nr_lines)
+	/* Somebody has put another table in its place meanwhile, at the end of a merge say. */
+	if (status.nr_lines && strcmp(status.line->target, f->map.line->target))
+		r = 0;
+	else if (f->role == ROLE_ORIGIN && status.nr_lines)
 		r = parse_origin_status(o, status.line->words);
 	else if (status.nr_lines && !parse_merge_left(status.line->words, &left))
 		r = item_set_number(o, "merging", f->table.id) ||
