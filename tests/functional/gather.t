@@ -10,7 +10,7 @@
 need_target delay
 MIB=1048576
 exact_copies
-plan 15
+plan 18
 
 reads_are_delayed()
 {
@@ -81,21 +81,27 @@ for mode in P N; do
 	dmremove home
 done
 
-# A disk that rotates, where copies wait for the writes before them to have gone home.
+# A disk that rotates, where copies wait for the writes before them to have gone home. With a cache
+# they are not even read before.
 echo 1 >"$(sysfs "$base")/queue/rotational"
-store=$(mkloop 24M)
-dmcreate home "$(linear_table "$base")"
-origin_up o /dev/mapper/home
-snap_up s /dev/mapper/home "$store" P 8
-swap_table home "$(delay_table "$base" 0 120000)"
-put_letter /dev/mapper/o F $MIB 4096 &
-writers=("$!")
-ok "a write to a disk that rotates is on its way home" wait_for 60 writes_are_delayed home 1
-put_letter /dev/mapper/o G $((5 * MIB)) 4096 &
-writers+=("$!")
-ok "the copy for the next one does not wait until it has ended" wait_for 60 writes_are_delayed home 2
-swap_table home "$(linear_table "$base")"
-ok "both writes to the rotational disk end" all_end_well "${writers[@]}"
-dmremove s
-dmremove o
-dmremove home
+for cache in "write through" "write back"; do
+	echo "$cache" >"$(sysfs "$base")/queue/write_cache"
+	store=$(mkloop 24M)
+	dmcreate home "$(linear_table "$base")"
+	origin_up o /dev/mapper/home
+	snap_up s /dev/mapper/home "$store" P 8
+	swap_table home "$(delay_table "$base" 0 120000)"
+	put_letter /dev/mapper/o F $MIB 4096 &
+	writers=("$!")
+	ok "$cache: a write to a disk that rotates is on its way home" \
+		wait_for 60 writes_are_delayed home 1
+	put_letter /dev/mapper/o G $((5 * MIB)) 4096 &
+	writers+=("$!")
+	ok "$cache: the copy for the next one does not wait until it has ended" \
+		wait_for 60 writes_are_delayed home 2
+	swap_table home "$(linear_table "$base")"
+	ok "$cache: both writes to the rotational disk end" all_end_well "${writers[@]}"
+	dmremove s
+	dmremove o
+	dmremove home
+done
