@@ -48,8 +48,10 @@
  * that has to seek to the store and back waits until few are left, also of those written before
  * and of the bios that waited for these: each of them is likely to be followed by another small
  * copy. So the writers take turns together, and a disk that serves what is nearest leaves none of
- * them behind. The engine recognises a store on the same disk by its writes, which take as long
- * as the reads in the same queue; on a disk of its own they are much quicker.
+ * them behind. If the origin's disk has a volatile cache, the next ones are not even read before
+ * these bios have ended: see holds_back(). The engine recognises a store on the same disk by its
+ * writes, which take as long as the reads in the same queue; on a disk of its own they are much
+ * quicker.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
  * the largest job. A job holds pages only while its own I/O is in flight, so pages always

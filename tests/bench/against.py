@@ -31,7 +31,7 @@ which takes dm-snapshot longer if it divides the request.
 A queue that is always full keeps a quick stack as busy as a slow one. So where cowsnap does more in
 a second, and its slowest requests take longer or leave less to a neighbour, it is measured once
 more, with fio held to dm-snapshot's rate. What comes out then stands in brackets. If that is not
-behind, *slanted figures* say so: it is behind only where more is asked of it than dm-snapshot can do.
+behind, *slanted figures* say so: more is asked of it than dm-snapshot can do, and only then it is.
 
 """
 
@@ -162,7 +162,7 @@ def summary(figures):
     bounded = [one for one in figures if one.behind() and one.key in BOUNDS]
     paced = sum(one.by_pace() for one in figures)
     lines = wrapped(f"{len(figures)} figures are compared; {len(late) + len(bounded)} are behind, "
-                    f"{len(bounded)} of these for a reason that is given below. {paced} are slower "
+                    f"{len(bounded)} of these for a reason that is given below. {paced} are behind "
                     "only where more is done.").splitlines()
     if late:
         lines += ["", "Behind, the furthest first (ours as a part of dm-snapshot's):", ""]

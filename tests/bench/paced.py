@@ -73,11 +73,13 @@ def jobs_of(case, jobs):
 
 def add(case, jobs, paced, figures):
     """To each cell the times that its requests took at that pace, and what it left to others."""
+    if not paced:
+        return
     runs, others = runs_of(case, jobs), of_others(case)
     cells = {(cell["test"], cell["stack"]): cell
-             for cell in case.figures({**jobs, **paced}) if cell["stack"] in paced}
+             for cell in case.figures({**jobs, **paced})}
     for cell in figures:
-        test, stack = cell["test"], cell.get("stack")
+        test, stack = cell["test"], cell["stack"]
         if stack not in paced or others.get(test, run_of(test)) not in runs[stack]:
             continue
         if "latency_ms" in cell:

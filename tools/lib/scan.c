@@ -155,15 +155,15 @@ static int describe_status(struct scan *s, struct cowsnap_item *o, const struct 
 
 	if (r)
 		return r == COWSNAP_NONE ? 0 : r;
-	/* Somebody has put another table in its place meanwhile, at the end of a merge say. */
-	if (status.nr_lines && strcmp(status.line->target, f->map.line->target))
+	/* Somebody may have put another table in its place meanwhile, at the end of a merge say. */
+	if (!status.nr_lines || strcmp(status.line->target, f->map.line->target))
 		r = 0;
-	else if (f->role == ROLE_ORIGIN && status.nr_lines)
+	else if (f->role == ROLE_ORIGIN)
 		r = parse_origin_status(o, status.line->words);
-	else if (status.nr_lines && !parse_merge_left(status.line->words, &left))
+	else if (!parse_merge_left(status.line->words, &left))
 		r = item_set_number(o, "merging", f->table.id) ||
 		    item_set_number(o, "left", left * SECTOR) ? PARSE_NO_MEMORY : 0;
-	else if (status.nr_lines)
+	else
 		r = item_set_number(o, "merging", f->table.id) ||
 		    item_set(o, "state", "merge failed") ? PARSE_NO_MEMORY : 0;
 	map_free(&status);
