@@ -217,6 +217,7 @@ static void usage(void)
 	       "  --redirect N    and first writes go to the store, up to N percent of it\n"
 	       "  --settle        from where they come home at once\n"
 	       "  --zeroes        write-zeroes, too\n"
+	       "  --no-fua        the devices have no FUA (nor have they with --zeroes)\n"
 	       "  --no-discard, --no-running (no writes while a snapshot is made),\n"
 	       "  --no-restart, --no-commit\n"
 	       "  --check TOOL    run \"TOOL check STORE\" on what each cut leaves\n"
@@ -235,7 +236,7 @@ static void usage(void)
 enum letters {
 	O_SEED, O_OPS, O_CUTS, O_CUT, O_FAILURES, O_SAVE, O_LOAD, O_DEVICES, O_ORIGIN, O_STORE,
 	O_GROW, O_BLOCK, O_CHUNK, O_THREADS, O_SNAPSHOTS, O_MERGE, O_DROP, O_TRACK, O_LOG, O_SEAL,
-	O_REDIRECT, O_SETTLE, O_ZEROES,
+	O_REDIRECT, O_SETTLE, O_ZEROES, O_NO_FUA,
 	O_NO_DISCARD, O_NO_RUNNING, O_NO_RESTART, O_NO_COMMIT, O_THROTTLE, O_CHECK, O_AGAIN, O_EIO,
 	O_IMAGES, O_WRITES, O_STOCK, O_LIE,
 };
@@ -265,6 +266,7 @@ static const struct option long_options[] = {
 	{ "redirect", required_argument, NULL, O_REDIRECT },
 	{ "settle", no_argument, NULL, O_SETTLE },
 	{ "zeroes", no_argument, NULL, O_ZEROES },
+	{ "no-fua", no_argument, NULL, O_NO_FUA },
 	{ "no-discard", no_argument, NULL, O_NO_DISCARD },
 	{ "no-running", no_argument, NULL, O_NO_RUNNING },
 	{ "no-restart", no_argument, NULL, O_NO_RESTART },
@@ -321,6 +323,7 @@ static void set_option(int letter)
 	case O_REDIRECT: set->redirects = number; break;
 	case O_SETTLE: set->settles = 1; break;
 	case O_ZEROES: set->zeroes = 1; break;
+	case O_NO_FUA: set->no_fua = 1; break;
 	case O_NO_DISCARD: set->discards = 0; break;
 	case O_NO_RUNNING: set->running = 0; break;
 	case O_NO_RESTART: set->restarts = 0; break;

@@ -155,7 +155,8 @@ struct settings {
 	u32 seals;		/* the origin is sealed, once there is a store */
 	u32 redirects;		/* percent of the store for redirected writes; 0: none */
 	u32 settles;		/* they are brought home at once */
-	u32 zeroes;		/* write-zeroes, too */
+	u32 zeroes;		/* write-zeroes, too; FUA is missing then as well */
+	u32 no_fua;		/* the devices have a cache, and no FUA */
 };
 
 struct recording {

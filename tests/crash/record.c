@@ -58,7 +58,7 @@ struct medium {
 	struct loop log_loop;
 	char name[40];
 	char path[40];		/* that of the face, if there is one */
-	char mid[40], face[40];	/* with write-zeroes */
+	char mid[40], face[40];	/* with write-zeroes, and without FUA */
 	u32 major;
 	u32 minor;
 	u64 log_position;
@@ -144,9 +144,10 @@ void record_mark(char what, u32 op)
 /* ---- devices ---- */
 
 /*
- * log-writes takes no write-zeroes, so nothing above it would be asked for any. What a device takes
- * is found out when its table comes into force: the face takes them, since log-writes was not below
- * it at that time. One that is passed on ends with an error, and zeros are written in its place.
+ * log-writes takes no write-zeroes, so nothing above it would be asked for any, and it has FUA, which
+ * most disks are without. What a device takes is found out when its table comes into force: the face
+ * takes them, and has no FUA, since log-writes was not below it at that time, but a loop device. One
+ * that is passed on ends with an error, and zeros are written in its place.
  */
 static void medium_make_face(struct medium *m, u32 number, u64 bytes)
 {
@@ -161,7 +162,12 @@ static void medium_make_face(struct medium *m, u32 number, u64 bytes)
 	    dm_make(m->face, m->path, sizeof(m->path), "%" PRIu64 " linear %s 0", sectors, mid) ||
 	    dm_load(m->mid, "%" PRIu64 " linear %s 0", sectors, below) || dm_suspend(m->mid) ||
 	    dm_resume(m->mid))
-		fail("no device with write-zeroes");
+		fail("no device above log-writes");
+}
+
+static bool has_faces(void)
+{
+	return run.set.zeroes || run.set.no_fua;
 }
 
 static void medium_make(struct medium *m, u32 number, u64 bytes)
@@ -180,7 +186,7 @@ static void medium_make(struct medium *m, u32 number, u64 bytes)
 		fail("%s: %s", m->name, strerror(ret ? -ret : errno));
 	m->major = major(st.st_rdev);
 	m->minor = minor(st.st_rdev);
-	if (run.set.zeroes)
+	if (has_faces())
 		medium_make_face(m, number, bytes);
 }
 
@@ -525,7 +531,7 @@ void record_stop(void)
 	dm_remove(origin_name);
 	dm_remove(store_name);
 	for (i = 0; i < run.set.nr_media; i++) {
-		if (run.set.zeroes) {
+		if (has_faces()) {
 			dm_remove(media[i].face);
 			dm_remove(media[i].mid);
 		}

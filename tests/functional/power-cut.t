@@ -6,6 +6,8 @@
 #
 # What cowsnap diff says has changed since a snapshot, or a tracker, has all that differs.
 #
+# Devices have a cache, and FUA or not: with write-zeroes they have none.
+#
 # So it is when the power goes a second time, while the store is opened or a merge goes on, and when
 # a copy that was being written, or one of the superblocks, cannot be read afterwards.
 #
@@ -28,6 +30,8 @@ scenarios=(
 	"merges, superblocks that cannot be read|--again 50 --eio 50 --merge --devices 2 --store 16384"
 	"trackers|--track --chunk 1 --devices 2 --origin 8192 --store 16384"
 	"trackers whose regions share blocks, merges|--track --merge --block 4096 --chunk 128 --origin 24576 --store 32768"
+	"no FUA, merges|--no-fua --merge --snapshots 3 --store 16384"
+	"no FUA, a log, trackers, two caches|--no-fua --log --track --devices 2 --origin 16384 --store 16384"
 	"merges of many stretches, with a throttle|--merge --throttle 20 --devices 2 --origin 32768 --store 49152 --snapshots 2"
 	"two cuts, the second while the store is opened|--again 100 --no-restart"
 	"a copy that was being written, or a superblock, cannot be read|--again 50 --eio 100 --devices 2"
@@ -59,7 +63,7 @@ longer=(
 
 need_target log-writes
 tracefs >/dev/null || skip_all "no traces of block I/O in this kernel"
-plan $((${#scenarios[@]} + 3))
+plan $((${#scenarios[@]} + 4))
 
 # The program is built beforehand where the checkout can be written, else here.
 cowcrash()
@@ -235,5 +239,6 @@ cut_all
 diag "$cuts cuts, $second_cuts second cuts"
 ok "half of the cuts or more were second cuts" test $((2 * second_cuts)) -ge "$cuts"
 
-# The same devices, but flushes do nothing: if that is not noticed, nothing is.
-not_ok "a device that lies is found out" cut_once "$TEST_TMP" 60 --lie flush
+# The same devices, but flushes do nothing, or FUA: if that is not noticed, nothing is.
+not_ok "a device that lies of flushes is found out" cut_once "$TEST_TMP" 60 --lie flush
+not_ok "a device that lies of FUA is found out" cut_once "$TEST_TMP" 60 --lie fua
