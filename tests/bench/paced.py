@@ -5,6 +5,9 @@ A queue that is always full keeps a quick stack as busy as a slow one. If cowsna
 second than dm-snapshot and its slowest requests take longer, both may be for the same reason. So
 these runs are made once more with fio held to the rate that dm-snapshot has: users who ask no more
 of cowsnap than dm-snapshot can do. What is still slower then is slower for another reason.
+
+A merge that is quicker than dm-snapshot's, and beside which writes are slower, is run once more with
+a throttle that leaves it about dm-snapshot's rate.
 """
 
 import math
@@ -16,6 +19,16 @@ import results
 
 # Below that, it is no more work that makes the difference.
 MORE = 1.03
+
+# The merge of life.py that has writes beside it, and these.
+MERGE = "both", "figure"
+BESIDE_MERGE = "during"
+# The throttle is set once there is something that merges.
+THROTTLED = """(
+until dmsetup table origin 2>/dev/null | grep -q merge; do sleep 0.001; done
+dmsetup message origin 0 throttle {share}
+) &
+"""
 
 
 def rate_words(job, name):
@@ -44,6 +57,15 @@ def of_others(case):
     return found
 
 
+def merge_share(job, stock):
+    """The percentage for a throttle that makes a merge beside writes as slow as dm-snapshot's, or
+    None where there is none, or it is no quicker."""
+    if MERGE not in stock.results:
+        return None
+    ours, theirs = float(job.results[MERGE]), float(stock.results[MERGE])
+    return math.ceil(100 * theirs / ours) if ours > theirs * MORE else None
+
+
 def runs_of(case, jobs):
     """{stack: {run: words for fio}} of what is slower than dm-snapshot's and does more."""
     found, others = {}, of_others(case)
@@ -51,14 +73,21 @@ def runs_of(case, jobs):
         if not (one.late() and (one.is_time() or one.test in others)):
             continue
         name, stock = others.get(one.test, run_of(one.test)), jobs[one.stock]
+        share = merge_share(jobs[one.stack], stock)
+        if name == BESIDE_MERGE and share:
+            found.setdefault(one.stack, {})[name] = share
         if (name, "fio") in stock.results and done(jobs[one.stack], name) > done(stock, name) * MORE:
             found.setdefault(one.stack, {})[name] = rate_words(stock, name)
     return found
 
 
 def with_pace(script, runs):
-    """The job's script, in which these runs of fio are held to their rates."""
+    """The job's script, in which these runs of fio are held to their rates, and merges to theirs."""
     for name, words in runs.items():
+        if name == BESIDE_MERGE:
+            script = script.replace(f"merging {MERGE[0]} ", THROTTLED.format(share=words) +
+                                    f"merging {MERGE[0]} ")
+            continue
         script = re.sub(rf"^((?:measure|writer) {re.escape(name)})(?= )", rf"\1 {words}", script,
                         flags=re.M)
     return script
