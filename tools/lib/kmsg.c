@@ -43,6 +43,12 @@ const char *kmsg_words(char *record)
 	return words;
 }
 
+/* What this adds to the line in front of it is no reason. */
+static bool only_sums_up(const char *words)
+{
+	return strstr(words, ": cannot be used");
+}
+
 bool kmsg_since(struct kmsg *k, char *text, size_t len)
 {
 	char record[2048];
@@ -58,7 +64,7 @@ bool kmsg_since(struct kmsg *k, char *text, size_t len)
 			continue;
 		record[n] = '\0';
 		words = kmsg_words(record);
-		if (words) {
+		if (words && !(found && only_sums_up(words))) {
 			snprintf(text, len, "%s", words);
 			found = true;
 		}

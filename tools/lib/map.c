@@ -46,6 +46,7 @@ struct step {
 	const char *doing;
 	const char *name;
 	bool makes;		/* a new device */
+	bool told;		/* the kernel's log says why it is refused */
 };
 
 static int step_failed(const struct step *s, int error, struct kmsg *log)
@@ -54,7 +55,8 @@ static int step_failed(const struct step *s, int error, struct kmsg *log)
 
 	if (error == EACCES || error == EPERM)
 		return fail(s->c, COWSNAP_NO_ACCESS, "no access to the device mapper");
-	if (kmsg_since(log, why, sizeof(why)))
+	/* What others do at the same time is logged as well. */
+	if (s->told && kmsg_since(log, why, sizeof(why)))
 		return fail(s->c, COWSNAP_REFUSED, "%s \"%s\": the kernel says: %s", s->doing,
 			    s->name, why);
 	if (error == ENXIO)
@@ -328,7 +330,8 @@ static int remove_remains(struct cowsnap *c, const char *name)
 
 int map_create(struct cowsnap *c, const char *name, const struct map *table, int flags)
 {
-	struct step s = { .c = c, .doing = "making", .name = name, .makes = true };
+	struct step s = { .c = c, .doing = "making", .name = name, .makes = true,
+			  .told = true };
 	struct dm_task *task;
 	int r = 0;
 
@@ -354,7 +357,8 @@ int map_create(struct cowsnap *c, const char *name, const struct map *table, int
 static int simple(struct cowsnap *c, const char *doing, const char *word, const char *name,
 		  int type)
 {
-	struct step s = { .c = c, .doing = doing, .name = name };
+	struct step s = { .c = c, .doing = doing, .name = name,
+			  .told = type == DM_DEVICE_RESUME };
 	struct dm_task *task;
 	char text[300];
 	int r = 0;
@@ -400,7 +404,7 @@ int map_clear(struct cowsnap *c, const char *name)
 
 static int map_load(struct cowsnap *c, const char *name, const struct map *table)
 {
-	struct step s = { .c = c, .doing = "loading a table into", .name = name };
+	struct step s = { .c = c, .doing = "loading a table into", .name = name, .told = true };
 	struct dm_task *task;
 	int r = 0;
 
@@ -421,30 +425,72 @@ static int map_load(struct cowsnap *c, const char *name, const struct map *table
 	return r;
 }
 
+static bool is_same_line(const struct map_line *one, const struct map_line *other)
+{
+	return one->start == other->start && one->sectors == other->sectors &&
+	       !strcmp(one->target, other->target) && !strcmp(one->words, other->words);
+}
+
+static bool is_same_table(const struct map *one, const struct map *other)
+{
+	unsigned int i;
+
+	if (one->nr_lines != other->nr_lines)
+		return false;
+	for (i = 0; i < one->nr_lines; i++)
+		if (!is_same_line(&one->line[i], &other->line[i]))
+			return false;
+	return true;
+}
+
+/*
+ * The new table was refused. That may be at the last moment, when it is in force already: then the
+ * device is suspended, and stays so until it has a table that can begin.
+ */
+static void put_back(struct cowsnap *c, const char *name, const struct map *before)
+{
+	bool is_other = false;
+	struct map now;
+
+	map_clear(c, name);
+	if (!read_map(c, name, DM_DEVICE_TABLE, &now)) {
+		is_other = !is_same_table(&now, before);
+		map_free(&now);
+	}
+	if (is_other && before->nr_lines)
+		map_load(c, name, before);
+	map_resume(c, name);
+}
+
 int map_reload(struct cowsnap *c, const char *name, const struct map *table)
 {
 	char error[sizeof(c->error)];
+	struct map before = { 0 };
 	int r;
 
-	/* What a killed command has loaded may hold a snapshot that the new table needs. */
-	if (!c->line)
+	if (!c->line) {
+		/* What a killed command has loaded may hold a snapshot that the new table needs. */
 		map_clear(c, name);
+		r = read_map(c, name, DM_DEVICE_TABLE, &before);
+		if (r)
+			return r;
+	}
 	r = map_load(c, name, table);
 	/* The kernel suspends a device that has a table to come, and resumes it with that. */
 	if (!r)
 		r = map_resume(c, name);
 	if (r && !c->line) {
 		memcpy(error, c->error, sizeof(error));
-		map_clear(c, name);
-		map_resume(c, name);
+		put_back(c, name, &before);
 		memcpy(c->error, error, sizeof(error));
 	}
+	map_free(&before);
 	return r;
 }
 
 int map_ask(struct cowsnap *c, const char *name, const char *message, char **answer)
 {
-	struct step s = { .c = c, .doing = "sending a message to", .name = name };
+	struct step s = { .c = c, .doing = "sending a message to", .name = name, .told = true };
 	struct dm_task *task;
 	const char *text;
 	int r = 0;

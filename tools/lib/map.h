@@ -42,7 +42,10 @@ void map_free(struct map *m);
 #define MAP_HIDDEN	2	/* udev makes no links to its contents */
 
 int map_create(struct cowsnap *c, const char *name, const struct map *table, int flags);
-/* A table comes into force: one step for whoever may be killed before it. */
+/*
+ * A table comes into force: one step for whoever may be killed before it. If it is refused, the
+ * device has the table that it had.
+ */
 int map_reload(struct cowsnap *c, const char *name, const struct map *table);
 /* Drop a table that waits. */
 int map_clear(struct cowsnap *c, const char *name);
