@@ -14,8 +14,8 @@
 #include "journal.h"
 #include "lib/handle.h"
 #include "lib/sys.h"
-#include "loading.h"
 #include "progress.h"
+#include "room.h"
 #include "session.h"
 
 #define BUFFER_BYTES	(1U << 20)
@@ -114,7 +114,7 @@ static int look_at_target(struct clone *k, const char *path)
 	k->journal.done = 0;
 	k->journal.pages = ~0U;
 	if (option_given(k->w, "force") ||
-	    !content_or_store(&k->target, content, sizeof(content)))
+	    !room_content(&k->target, content, sizeof(content)))
 		return 0;
 	return cannot_because(path, "it holds %s; --force overwrites it", content);
 }

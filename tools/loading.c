@@ -49,27 +49,6 @@ int say_kind(struct device *dev, const char *path, enum store_kind kind)
 	return cannot(path, text);
 }
 
-const char *content_or_store(struct device *dev, char *text, size_t len)
-{
-	struct store s;
-	enum store_kind kind = store_open(&s, &dev->io);
-
-	store_close(&s);
-	switch (kind) {
-	case STORE_OK:
-	case STORE_NEWER:
-	case STORE_DAMAGED:
-	case STORE_SHORT:
-		snprintf(text, len, "a store of dm-cowsnap");
-		return text;
-	case STORE_UNREADABLE:
-		snprintf(text, len, "what cannot be read");
-		return text;
-	default:
-		return device_content(dev, text, len);
-	}
-}
-
 int load_store(struct device *dev, struct store *s, const char *path)
 {
 	enum store_kind kind = store_open(s, &dev->io);

@@ -11,11 +11,6 @@ int open_store(struct device *dev, struct store *s, const char *path, bool write
 void close_store(struct device *dev, struct store *s);
 /* The same of a device that is open. It stays so. */
 int load_store(struct device *dev, struct store *s, const char *path);
-/*
- * What would be lost if it were written over, in words: a store as well, which libblkid does not
- * know. NULL if nobody knows of anything.
- */
-const char *content_or_store(struct device *dev, char *text, size_t len);
 /* What a device without a store is, in a sentence; the status to end with. */
 int say_kind(struct device *dev, const char *path, enum store_kind kind);
 

@@ -168,7 +168,7 @@ int main(int argc, char **argv)
 	if (!fill_descriptors())
 		return EXIT_CANNOT;
 	r = run(argc, argv);
-	if (!end_output() && r == EXIT_CLEAN)
+	if (!end_output() && r != EXIT_CANNOT)
 		return cannot_because("standard output", "it could not be written%s%s",
 				      errno ? ": " : "", errno ? strerror(errno) : "");
 	return r;

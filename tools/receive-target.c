@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "crc32c.h"
-#include "loading.h"
 #include "receive-target.h"
+#include "room.h"
 #include "stream.h"
 
 /* So many samples, of so many bytes each. */
@@ -67,7 +67,7 @@ const char *target_content(struct target *t, char *text, size_t len)
 
 	if (!t->exists || !t->bytes)
 		return NULL;
-	content = content_or_store(&t->dev, text, len);
+	content = room_content(&t->dev, text, len);
 	/* A device without anything known on it is what one takes for a copy. */
 	return content || t->is_device ? content : "data";
 }

@@ -152,6 +152,34 @@ bool room_sealed_by(const char *path, char uuid[33])
 	return found;
 }
 
+const char *room_content(struct device *dev, char *text, size_t len)
+{
+	struct cowsnap_seal seal;
+	struct store s;
+	enum store_kind kind = store_open(&s, &dev->io);
+
+	store_close(&s);
+	switch (kind) {
+	case STORE_OK:
+	case STORE_NEWER:
+	case STORE_DAMAGED:
+	case STORE_SHORT:
+		snprintf(text, len, "a store of dm-cowsnap");
+		return text;
+	case STORE_UNREADABLE:
+		snprintf(text, len, "what cannot be read");
+		return text;
+	default:
+		break;
+	}
+	/* A seal hides what libblkid would know. */
+	if (seal_find(&dev->io, &seal) > 0) {
+		snprintf(text, len, "the sealed origin of a store");
+		return text;
+	}
+	return device_content(dev, text, len);
+}
+
 static int refuse_to_take(const char *path, const char *way)
 {
 	return cannot_because(path, "it has what its sealed origin needs; first bring that home with "

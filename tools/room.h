@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "device.h"
+
 struct cowsnap_item;
 
 enum room_state {
@@ -50,5 +52,11 @@ int room_keeps_origin(const char *path);
 int room_keeps_origin_of(const struct cowsnap_item *store);
 /* So that nothing takes it for a store any more, or that one can be made. The same. */
 int room_clear(const char *path, bool dry);
+
+/*
+ * What would be lost if it were written over, in words: a store as well, which libblkid does not
+ * know, and a sealed origin. NULL if nobody knows of anything.
+ */
+const char *room_content(struct device *dev, char *text, size_t len);
 
 #endif
