@@ -22,6 +22,9 @@
 /* While a device hangs, whoever waits for it is no hung task. */
 #define WAIT_JIFFIES	(10 * HZ)
 
+/* By then the data has ended that stood behind a flush. */
+#define TOLD_JIFFIES	(30 * HZ)
+
 /* Does a bio with these flags, if it is one for @bdev, have the cache of it flushed? */
 static bool has_flushed(struct block_device *bdev, const struct gendisk *disk, blk_opf_t opf)
 {
@@ -47,11 +50,14 @@ static void lose(struct cow_losses *losses)
 	atomic_set(&losses->untold, LOST_FOR_ALL);
 }
 
-/* Is it the bio's own data that the device did not take, so that nothing was flushed? */
+/*
+ * Is it the bio's own data that the device did not take, so that nothing was flushed? A bad sector
+ * cannot be told from a flush behind the data that failed: that ends with the same status.
+ */
 static bool is_of_data(blk_opf_t opf, blk_status_t status)
 {
-	return !(opf & REQ_PREFLUSH) && (status == BLK_STS_NOTSUPP || status == BLK_STS_TARGET ||
-					 status == BLK_STS_MEDIUM || status == BLK_STS_PROTECTION);
+	return !(opf & REQ_PREFLUSH) &&
+	       (status == BLK_STS_NOTSUPP || status == BLK_STS_PROTECTION);
 }
 
 void cow_flush_failed(struct cow_origin *o, struct gendisk *disk, blk_opf_t opf,
@@ -116,7 +122,8 @@ int cow_flush(struct cow_origin *o, struct block_device *bdev)
 
 void cow_flush_begins(struct cow_losses *losses)
 {
-	if (unlikely(atomic_read(&losses->untold) == LOST_FOR_FUA))
+	if (unlikely(atomic_read(&losses->untold) == LOST_FOR_FUA) &&
+	    time_after(jiffies, READ_ONCE(losses->told) + TOLD_JIFFIES))
 		atomic_cmpxchg(&losses->untold, LOST_FOR_FUA, 0);
 }
 
@@ -125,8 +132,10 @@ bool cow_flush_tells_user(struct cow_losses *losses, blk_opf_t opf)
 	int told = opf & REQ_FUA ? LOST_FOR_ALL : LOST_FOR_FLUSHES | LOST_FOR_US;
 	int asks = opf & REQ_FUA ? LOST_FOR_FUA : LOST_FOR_FLUSHES;
 
-	return unlikely(atomic_read(&losses->untold)) &&
-	       (atomic_fetch_andnot(told, &losses->untold) & asks);
+	if (likely(!atomic_read(&losses->untold)))
+		return false;
+	WRITE_ONCE(losses->told, jiffies);
+	return atomic_fetch_andnot(told, &losses->untold) & asks;
 }
 
 bool cow_flush_tells(struct cow_origin *o)
