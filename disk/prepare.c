@@ -196,8 +196,15 @@ void cow_super_extend_work(struct work_struct *work)
 	u32 more = store->options.redirect && !waits ? EXTEND_BLOCKS_REDIRECT : 0;
 	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more);
 
-	store_prepared(store, r, "its tables could not be extended");
+	spin_lock(&store->origin->state_lock);
 	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
+	waits = store->blocked == COW_STORE_PREPARING;
+	if (waits)
+		cow_store_unblock(store);
+	/* Else there is room still: when that is used up, the store is full. */
+	if (r && waits)
+		__cow_store_invalidate(store, COW_SNAP_INVALID, "its tables could not be extended");
+	spin_unlock(&store->origin->state_lock);
 }
 
 /* -------------------------------------- snapshots that are written to at last */

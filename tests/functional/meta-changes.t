@@ -76,29 +76,42 @@ one_names_blocks()
 	down
 }
 
+failures()
+{
+	kernel_log | grep -c 'the superblock at sector 1 cannot be written'
+}
+
+have_failed()
+{
+	(($(failures) > $1))
+}
+
+# Tables are extended well ahead of need: as long as there is room, nothing is lost.
 neither_names_blocks()
 {
-	local had
+	local had failures
 
 	up 512
 	had=$(super 0 112 4)
+	failures=$(failures)
 	swap_table cow "$(store_table 0 2)"
 	ok "extended, both bad: the origin goes on" fill_tables
-	ok "extended, both bad: the snapshots are Invalid" wait_for 60 is_invalid s
+	ok "extended, both bad: that fails" wait_for 60 have_failed "$failures"
+	all_right "extended, both bad" 0 2
+	like "$(status s)" '^[0-9]+/' "extended, both bad: the snapshots are valid, there is room"
 	is "$(super 0 112 4)" "$had" "extended, both bad: no superblock names more"
 	swap_table cow "$(store_table)"
 	ok "extended, then good: what is to be said comes with the next change" \
 		dm message o 0 set low_water 66
 	ok "extended, both bad: after a crash the store is opened" cut_up
-	is "$(not_invalid "$cut_base" "$cut_store" 0 2)" "" \
-		"extended, both bad: after a crash the snapshots are Invalid"
+	is "$(not_invalid "$cut_base" "$cut_store" 0 2)" " 0 2" \
+		"extended, both bad: after a crash the snapshots are valid"
 	ok "extended, both bad: after a crash the origin is right" same "$cut_base" "$TEST_TMP/now"
 	dmremove x
 	dmremove s
 	dmremove o
 	origin_up o "$base" store /dev/mapper/cow
-	is "$(not_invalid "$base" /dev/mapper/cow 0 2)" "" \
-		"extended, opened again: the snapshots are Invalid"
+	all_right "extended, both bad, opened again" 0 2
 	dm message o 0 delete 0
 	dm message o 0 delete 2
 	cp "$TEST_TMP/now" "$TEST_TMP/old7"
