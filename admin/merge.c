@@ -305,6 +305,9 @@ u64 cow_merge_left(const struct cow_snap *snap)
 
 	if (snap->state != COW_SNAP_MERGING && snap->state != COW_SNAP_LIVE)
 		return 0;
+	/* While slots in doubt come into the map, nobody may read it: see cow_load_end(). */
+	if (smp_load_acquire(&store->loader))
+		return 1;
 	at = snap->state == COW_SNAP_MERGING ? READ_ONCE(store->merge_chunk) : 0;
 	while (cow_map_next_differing(&store->map, at, end, snap->epoch, &ext)) {
 		left += ext.nr;

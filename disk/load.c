@@ -798,7 +798,8 @@ void cow_load_end(struct cow_store *store)
 {
 	if (store->loader)
 		loader_free(store->loader);
-	store->loader = NULL;
+	/* The map is whole: pairs with smp_load_acquire() in cow_merge_left(). */
+	smp_store_release(&store->loader, NULL);
 }
 
 /* ----------------------------------------------------------------------- snapshots */
