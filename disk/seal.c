@@ -379,7 +379,8 @@ static int tell_origin(struct cow_store *store)
 {
 	struct cow_origin *o = store->origin;
 
-	if (READ_ONCE(o->sealed_end)) {
+	/* It may be this one, if its activation has failed at a later step. */
+	if (READ_ONCE(o->sealed_end) && o->sealed_bdev != store->bdev) {
 		DMERR("origin %pg is sealed by a store in use, not by %pg: remove its tables first",
 		      o->bdev, store->bdev);
 		return -EBUSY;
