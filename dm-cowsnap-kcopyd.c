@@ -1588,9 +1588,10 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 	return r;
 }
 
-int cow_engine_buffer(struct cow_engine *e, long sectors)
+int cow_engine_buffer(struct cow_engine *e, unsigned int from, unsigned int to)
 {
-	return engine_want(e, sectors / (long)PAGE_SECTORS);
+	return engine_want(e, (long)DIV_ROUND_UP(to, PAGE_SIZE / 1024) -
+			   (long)DIV_ROUND_UP(from, PAGE_SIZE / 1024));
 }
 
 void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)

@@ -25,6 +25,7 @@
 #include "admin/snapshots.h"
 #include "admin/store.h"
 #include "admin/track.h"
+#include "copy/pending.h"
 #include "copy/undo.h"
 #include "disk/checkpoint.h"
 #include "disk/commit.h"
@@ -413,10 +414,18 @@ static struct cow_store *store_open(struct cow_origin *origin, struct block_devi
 
 static bool store_is_idle(struct cow_store *store)
 {
+	struct cow_pending *p;
 	bool idle;
 
 	spin_lock(&store->origin->state_lock);
 	idle = !store->nr_pendings;
+	/*
+	 * Else those that were copied ahead wait while others need copies. The next one is looked
+	 * for when this one has woken us.
+	 */
+	p = idle ? NULL : cow_pending_overlap(store, 0, U64_MAX);
+	if (p)
+		cow_pending_need(p);
 	spin_unlock(&store->origin->state_lock);
 	return idle;
 }
@@ -462,12 +471,15 @@ static int store_checkpoint(struct cow_store *store)
 /* Wait for all work items of the store. */
 static void stop_works(struct cow_store *store)
 {
+	spin_lock(&store->origin->state_lock);
 	WRITE_ONCE(store->closing, true);
+	spin_unlock(&store->origin->state_lock);
 	flush_work(&store->fail_work);
-	cancel_work_sync(&store->extend_work);
 	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->note_work);
 	cancel_delayed_work_sync(&store->zone_work);
+	/* Zones that are taken ask for more tables. */
+	cancel_work_sync(&store->extend_work);
 	cancel_delayed_work_sync(&store->current_work);
 	cancel_delayed_work_sync(&store->full_work);
 	cancel_delayed_work_sync(&store->reclaim_work);
@@ -491,7 +503,7 @@ static void store_close(struct cow_store *store)
 	cow_track_release(store);
 	wait_event(store->idle, store_is_idle(store));
 	cow_undo_close(store);
-	cow_engine_buffer(origin->engine, -(long)store->undo_reserved * (1024 >> SECTOR_SHIFT));
+	cow_engine_buffer(origin->engine, store->undo_reserved, 0);
 	stop_works(store);
 	said = cow_trackers_close(store);
 	/* One that was lost has queued it once more. */

@@ -24,11 +24,10 @@
 
 int cow_store_reserve_undo(struct cow_store *store, unsigned int kib)
 {
-	long more = (long)kib - (long)store->undo_reserved;
 	int r;
 
 	lockdep_assert_held(&store->origin->admin_lock);
-	r = cow_engine_buffer(store->origin->engine, more * (1024 >> SECTOR_SHIFT));
+	r = cow_engine_buffer(store->origin->engine, store->undo_reserved, kib);
 	if (!r)
 		store->undo_reserved = kib;
 	return r;
@@ -101,7 +100,7 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 {
 	unsigned int noio = cow_admin_enter(store->origin);
 	unsigned int percent = given->value.redirect;
-	const char *why = percent ? stands_in_the_way(store) : NULL;
+	const char *why = percent || !store->meta ? stands_in_the_way(store) : NULL;
 	struct cow_change change;
 	bool began = false;
 	int r = 0;

@@ -115,10 +115,10 @@ void cow_engine_destroy(struct cow_engine *engine);
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
 
 /*
- * Jobs may keep pages for @sectors more. If negative, for fewer: then the worker frees pages as
- * they come back. May sleep. 0, or -ENOMEM with nothing changed.
+ * Somebody's jobs may keep pages for @to KiB, after @from. If these are fewer, the worker frees
+ * pages as they come back. May sleep. 0, or -ENOMEM with nothing changed.
  */
-int cow_engine_buffer(struct cow_engine *engine, long sectors);
+int cow_engine_buffer(struct cow_engine *engine, unsigned int from, unsigned int to);
 
 /*
  * Go on with jobs that were kept: ->ready is called again. @jobs, a list by their nodes, is empty

@@ -69,6 +69,18 @@ receive()
 refuses receive 'sealed origin' "nor is what is received" "$sealed"
 ok "it has every byte" cmp -n 1048576 "$sealed" "$TEST_TMP/before"
 
+# ---- an origin whose first resume fails ----
+
+dmcreate home "0 $(sectors "$sealed") flakey $sealed 0 0 1000 1 error_writes"
+dmcreate o "" --notable
+dmload o "$(origin_table /dev/mapper/home store "$store")"
+not_ok "a sealed origin that cannot be flushed is not resumed" dm resume o
+swap_table home "$(linear_table "$sealed")"
+ok "it is resumed once it can be" dm resume o
+ok "and shows what it had" same /dev/mapper/o "$TEST_TMP/image"
+dmremove o
+dmremove home
+
 # ---- a rollback that cannot begin ----
 
 swap_table room "0 $(sectors "$room") flakey $room 0 0 1000 1 error_writes"

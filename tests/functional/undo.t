@@ -9,7 +9,7 @@
 need fio
 need_target delay flakey
 MIB=1048576
-plan 38
+plan 40
 echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
@@ -160,6 +160,25 @@ dmremove s
 dmremove o
 dmremove cow
 pass "a snapshot is removed with its copies still buffered"
+
+# ---- the room for it is in whole pages, whatever the steps ----
+
+dmcreate cow "$(linear_table "$store")"
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow N 16384 undo_buffer 0
+has_ended()
+{
+	! kill -0 "$1" 2>/dev/null
+}
+for kib in 3 6 0 3 6 0; do
+	dm message s 0 set undo_buffer "$kib"
+done
+put_letter /dev/mapper/o D 0 4096 &
+ok "after odd sizes of the buffer the largest copy has its pages" wait_for 60 has_ended $!
+down
+
+# ---- a persistent store has none ----
+
 persistent=$(mkloop 8M)
 origin_up o "$base"
 dmcreate s "" --notable
@@ -170,3 +189,11 @@ like "$(kernel_log)" 'undo_buffer 64 is for transient stores' \
 dmremove s
 snap_up s "$base" "$persistent" P
 not_ok "a persistent store that is open takes no undo buffer" dm message s 0 set undo_buffer 64
+dmremove s
+dmremove o
+dmcreate cow "$(linear_table "$store")"
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow N 8
+kernel_refuses 'cannot redirect: it is transient' "a transient store takes no redirect, nor its end" \
+	dm message s 0 set redirect 0
+down
