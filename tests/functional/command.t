@@ -327,6 +327,7 @@ ok "transient: create makes the first snapshot" \
 ok "transient: the next one is in the same store" cowsnap snapshot vol
 is "$(state vol@1) $(state vol@2)" "live live" "transient: both are there"
 ok "transient: watch" cowsnap watch --count 1
+refused 'cowsnap watch vol' "transient: a snapshot has nothing to watch" watch --count 1 vol@1
 ok "transient: set" cowsnap set vol copy_ahead 1M low_water 80
 is "$("$tool" status vol | awk '$1 == "copy_ahead" { print $2 }' | sort -u)" 1024 \
 	"transient: status has the option"
