@@ -12,6 +12,7 @@ expect_log 'I/O error'
 need_command
 
 view=$TEST_TMP/view
+second=$TEST_TMP/second
 mkdir "$view"
 
 cowsnap()
@@ -55,7 +56,7 @@ _forget()
 {
 	local name
 
-	umount -q "$view" 2>/dev/null
+	umount -q "$second" "$view" 2>/dev/null
 	dmsetup ls | awk '/^[a-z]+(@|-setup)/ { print $1 }' | xargs -rn1 dmsetup remove
 	for name in data more vol vol-home; do
 		_dmremove "$name"
@@ -86,6 +87,7 @@ whole_way()
 	echo own >"$view/own"
 	[[ $type != ext4 ]] || not_while_mounted
 	[[ $type != ext4 ]] || not_below
+	[[ $type != ext4 ]] || not_twice
 	cowsnap umount data@1 >/dev/null
 	umount "$dir"
 	ok "$type: rollback" cowsnap rollback -q data@1
@@ -113,6 +115,17 @@ not_below()
 	refused "something else was mounted there after data@1" \
 		"what was mounted over a snapshot is not taken away" umount data@1
 	umount "$view"
+}
+
+not_twice()
+{
+	mkdir "$second"
+	mount --bind "$view" "$second"
+	is "$("$tool" umount -n "$second")" "umount $second" \
+		"a dry run of umount keeps the device that is mounted elsewhere"
+	ok "umount finds the second place of a snapshot" cowsnap umount "$second"
+	not_ok "nothing is mounted there" mountpoint -q "$second"
+	is "$(findmnt -no SOURCE "$view")" /dev/mapper/data@1 "the first place stays mounted"
 }
 
 not_with_snapshots()
