@@ -22,7 +22,9 @@ struct place {
 	bool home_exists;		/* an earlier run has made it */
 };
 
-/* Can an origin have that name? 0, or EXIT_CANNOT after a sentence of @command. */
+/* Why no origin can have that name: what comes after it in a sentence. NULL: it can. */
+const char *place_bad_name(const char *name);
+/* The same. 0, or EXIT_CANNOT after a sentence of @command. */
 int place_check_name(const char *command, const char *name);
 
 /*

@@ -349,4 +349,8 @@ is "$("$tool" list vol | wc -l)" 2 "transient: the store is gone with its snapsh
 ok "transient: another one" cowsnap create --transient /dev/mapper/vol "$store"
 cowsnap remove -f vol >/dev/null
 dmremove vol
+plain=$(mkloop 16M)
+
+refused '"data-home" is a name that cowsnap uses itself' "create: a name that ends in -home" \
+	create --name data-home "$plain" "$store"
 done_testing
