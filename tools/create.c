@@ -232,6 +232,16 @@ static void undo(struct create *k)
 	memcpy(k->c->error, error, sizeof(error));
 }
 
+/* The same once the origin is in force. */
+static void undo_origin(struct create *k)
+{
+	char error[sizeof(k->c->error)];
+
+	memcpy(error, k->c->error, sizeof(error));
+	place_undo(&k->place, k->c);
+	memcpy(k->c->error, error, sizeof(error));
+}
+
 static int make_persistent(struct create *k)
 {
 	bool existing = option_given(k->w, "existing");
@@ -244,6 +254,13 @@ static int make_persistent(struct create *k)
 	if (r)
 		undo(k);
 	return r || existing ? r : drop_setup(k);
+}
+
+static int clear_room(struct create *k)
+{
+	if (k->room.state == ROOM_EMPTY || option_given(k->w, "existing"))
+		return 0;
+	return room_clear(k->store, k->dry);
 }
 
 static int make_transient(struct create *k)
@@ -271,9 +288,14 @@ static int make_transient_origin(struct create *k)
 		       k->store, k->chunk_sectors, 3 + k->nr_tuning, k->tuning);
 		return 0;
 	}
+	if (r)
+		return r;
+	r = cowsnap_scan(k->c);
 	if (!r)
-		r = cowsnap_scan(k->c);
-	return r ? r : make_transient(k);
+		r = make_transient(k);
+	if (r)
+		undo_origin(k);
+	return r;
 }
 
 /* It is an interrupted run's, not another device that happens to have the name. */
@@ -305,9 +327,8 @@ static int create_new(struct create *k)
 	if (status)
 		return status;
 	status = begun ? 0 : look_at_room(k);
-	if (!status && !begun && !option_given(k->w, "existing") &&
-	    !option_given(k->w, "transient") && k->room.state != ROOM_EMPTY)
-		status = room_clear(k->store, k->dry);
+	if (!status && !begun)
+		status = clear_room(k);
 	if (status)
 		return status;
 	r = option_given(k->w, "transient") ? make_transient_origin(k) : make_persistent(k);
@@ -341,6 +362,8 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 				      "cowsnap remove %s takes it away", k->place.name,
 				      k->place.name);
 	status = look_at_room(k);
+	if (!status)
+		status = clear_room(k);
 	return status ? status : make_transient(k);
 }
 

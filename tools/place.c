@@ -215,6 +215,11 @@ int place_leave(struct cowsnap *c, const struct cowsnap_item *origin)
 	return map_remove(c, name);
 }
 
+int place_undo(const struct place *p, struct cowsnap *c)
+{
+	return p->home[0] ? give_back(c, p->name, p->home) : map_remove(c, p->name);
+}
+
 int place_clear(struct cowsnap *c, const char *name)
 {
 	struct map now, home;

@@ -37,6 +37,8 @@ int place_find(struct place *p, struct cowsnap *c, const char *device, const cha
 int place_prepare(const struct place *p, struct cowsnap *c);
 /* Take an origin's device away, or give it the table again that it had. The same. */
 int place_leave(struct cowsnap *c, const struct cowsnap_item *origin);
+/* The same of an origin that this run has put there. */
+int place_undo(const struct place *p, struct cowsnap *c);
 /* What an interrupted place_leave() has left of @name. 1: something; the same. */
 int place_clear(struct cowsnap *c, const char *name);
 

@@ -347,9 +347,28 @@ is "$("$tool" status vol | awk '$1 == "copy_ahead" { print $2 }' | sort -u)" 102
 cowsnap delete vol@1 vol@2
 is "$("$tool" list vol | wc -l)" 2 "transient: the store is gone with its snapshots"
 ok "transient: another one" cowsnap create --transient /dev/mapper/vol "$store"
+
+# ---- what create finds, and what it leaves ----
+
+cowsnap remove -f vol >/dev/null
+dmcreate vol@1 "0 8 zero"
+refused 'vol@1' "create: the first snapshot cannot be made" create -t /dev/mapper/vol "$store"
+is "$(table_of vol) $(table_of vol-home)" "linear " "create: then the volume is as it was"
+plain=$(mkloop 16M)
+dmcreate data@1 "0 8 zero"
+refused 'data@1' "create: the same of a plain device" create -t --name data "$plain" "$store"
+is "$(table_of data)" "" "create: then there is no origin"
+dmremove vol@1
+dmremove data@1
+ok "create: a persistent store" cowsnap create /dev/mapper/vol "$store"
+cowsnap snapshot vol >/dev/null
+cowsnap remove --keep vol >/dev/null
+refused 'store with snapshots' "create: a transient store does not overwrite snapshots" \
+	create --transient /dev/mapper/vol "$store"
+ok "create: unless it is forced to" cowsnap create --transient --force /dev/mapper/vol "$store"
+is "$(state vol@1)" live "create: then the first snapshot is there"
 cowsnap remove -f vol >/dev/null
 dmremove vol
-plain=$(mkloop 16M)
 
 refused '"data-home" is a name that cowsnap uses itself' "create: a name that ends in -home" \
 	create --name data-home "$plain" "$store"
