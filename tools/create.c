@@ -298,34 +298,49 @@ static int make_transient_origin(struct create *k)
 	return r;
 }
 
-/* It is an interrupted run's, not another device that happens to have the name. */
-static bool is_setup(const struct map *m)
+/* It is an interrupted run's for this origin and store, not another device of that name. */
+static bool is_setup(const struct create *k, const struct map *m, const char *origin)
 {
-	char id[16];
+	struct parsed_table t;
 
-	snprintf(id, sizeof(id), " id %d", SNAPSHOT_SETUP_ID);
 	return m->nr_lines == 1 && !strcmp(m->line->target, "cowsnap") &&
-	       strstr(m->line->words, id);
+	       !parse_table(&t, m->line->target, m->line->words) &&
+	       t.id == SNAPSHOT_SETUP_ID && !strcmp(t.below, origin) &&
+	       !strcmp(t.store, k->store_number);
+}
+
+/* @begun: the first snapshot of an interrupted run is there. 0, or EXIT_CANNOT. */
+static int find_setup(struct create *k, const char *origin, bool *begun)
+{
+	struct map m;
+	bool ours;
+
+	*begun = !map_read_table(k->c, k->setup, &m);
+	if (!*begun)
+		return 0;
+	ours = is_setup(k, &m, origin);
+	map_free(&m);
+	return ours ? 0 : cannot_because(k->setup, "/dev/mapper/%s exists, and is not what an "
+					 "interrupted run leaves of this origin in %s; if nothing "
+					 "uses it, dmsetup remove %s, and run this again", k->setup,
+					 k->store, k->setup);
 }
 
 static int create_new(struct create *k)
 {
-	struct map m;
+	char origin[16] = "";
 	bool begun;
 	int status = place_find(&k->place, k->c, k->w->word[0], option_value(k->w, "name")), r;
 
 	if (status)
 		return status;
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
-	/* The store of an interrupted run is in use by its first snapshot. */
-	begun = !map_read_table(k->c, k->setup, &m);
-	if (begun && !is_setup(&m))
-		status = cannot_because(k->setup, "/dev/mapper/%s exists, and is something else",
-					k->setup);
-	if (begun)
-		map_free(&m);
+	/* None, if the device below is still to be made: then there was no such run. */
+	sys_number(k->place.path, origin, sizeof(origin));
+	status = find_setup(k, origin, &begun);
 	if (status)
 		return status;
+	/* The store of an interrupted run is in use by its first snapshot. */
 	status = begun ? 0 : look_at_room(k);
 	if (!status && !begun)
 		status = clear_room(k);
@@ -340,6 +355,7 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 {
 	const struct cowsnap_item *store = inside_with(o, "number", k->store_number);
 	const char *name = option_value(k->w, "name");
+	bool begun;
 	int status;
 
 	if (name && strcmp(name, cowsnap_get(o, "name")))
@@ -348,8 +364,10 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 	snprintf(k->place.name, sizeof(k->place.name), "%s", cowsnap_get(o, "name"));
 	snprintf(k->place.number, sizeof(k->place.number), "%s", cowsnap_get(o, "below"));
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
-	if (store && inside_with(store, "id", "65535"))
-		return drop_setup(k);
+	if (store && inside_with(store, "id", "65535")) {
+		status = find_setup(k, k->place.number, &begun);
+		return status ? status : drop_setup(k);
+	}
 	if (store)
 		return 0;
 	if (cowsnap_inside(o))

@@ -372,4 +372,29 @@ dmremove vol
 
 refused '"data-home" is a name that cowsnap uses itself' "create: a name that ends in -home" \
 	create --name data-home "$plain" "$store"
+
+# setup_of ORIGIN STORE: the first snapshot of an interrupted run.
+setup_of()
+{
+	dmcreate data-setup "0 $(sectors "$1") cowsnap $1 $2 P 8 3 id 65535 create"
+}
+
+setup_of "$plain" "$other"
+refused 'dmsetup remove data-setup' "create: what a run with another store has left" \
+	create --name data "$plain" "$store"
+ok "create: it goes on with the same store" cowsnap create --name data "$plain" "$other"
+cowsnap remove data >/dev/null
+setup_of "$plain" "$other"
+refused 'dmsetup remove data-setup' "create: what a run of another origin has left" \
+	create --name data "$one" "$other"
+is "$(table_of data-setup) $(table_of data)" "cowsnap " "create: that is left as it is"
+dmcreate data "0 $(sectors "$plain") cowsnap-origin $plain 2 store $other"
+dmremove data-setup
+dmcreate data-setup "0 8 zero"
+refused 'dmsetup remove data-setup' "create: something else has the name, the origin is there" \
+	create --name data "$plain" "$other"
+dmremove data-setup
+ok "create: without that it goes on" cowsnap create --name data "$plain" "$other"
+is "$("$tool" list data | grep -c @)" 0 "create: the first snapshot is gone"
+cowsnap remove data >/dev/null
 done_testing
