@@ -350,6 +350,18 @@ static int create_new(struct create *k)
 	return r;
 }
 
+/* Is the store that is there already of the type that was asked for? */
+static int look_at_type(const struct create *k, const struct cowsnap_item *store)
+{
+	const char *type = cowsnap_get(store, "type");
+
+	if (!strcmp(type, "transient") == option_given(k->w, "transient"))
+		return 0;
+	return cannot_because(k->store, "\"%s\" has it as a %s store already; cowsnap remove %s takes "
+			      "it away, so that create can make another", k->place.name, type,
+			      k->place.name);
+}
+
 /* The origin is there, of an earlier run, or without a store. */
 static int create_more(struct create *k, const struct cowsnap_item *o)
 {
@@ -364,6 +376,9 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 	snprintf(k->place.name, sizeof(k->place.name), "%s", cowsnap_get(o, "name"));
 	snprintf(k->place.number, sizeof(k->place.number), "%s", cowsnap_get(o, "below"));
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
+	status = store ? look_at_type(k, store) : 0;
+	if (status)
+		return status;
 	if (store && inside_with(store, "id", "65535")) {
 		status = find_setup(k, k->place.number, &begun);
 		return status ? status : drop_setup(k);
@@ -385,6 +400,16 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 	return status ? status : make_transient(k);
 }
 
+/* It may have been deleted since an earlier run made it. */
+static void say_first(const struct create *k)
+{
+	char name[PLACE_NAME + 8];
+
+	snprintf(name, sizeof(name), "%s@1", k->place.name);
+	if (!k->dry && !cowsnap_scan(k->c) && cowsnap_find(k->c, name))
+		say_done(k->w, "%s", name);
+}
+
 static int create(struct create *k)
 {
 	const struct cowsnap_item *o;
@@ -398,7 +423,7 @@ static int create(struct create *k)
 		return r;
 	say_done(k->w, "/dev/mapper/%s", k->place.name);
 	if (option_given(k->w, "transient"))
-		say_done(k->w, "%s@1", k->place.name);
+		say_first(k);
 	return 0;
 }
 

@@ -350,6 +350,12 @@ ok "transient: another one" cowsnap create --transient /dev/mapper/vol "$store"
 
 # ---- what create finds, and what it leaves ----
 
+cowsnap snapshot vol >/dev/null
+cowsnap delete vol@1
+refused '"vol" has it as a transient store already; cowsnap remove vol' \
+	"create: the store is there, and is transient" create /dev/mapper/vol "$store"
+is "$("$tool" create --transient /dev/mapper/vol "$store" | xargs)" "/dev/mapper/vol" \
+	"create: a first snapshot that is not there is not printed"
 cowsnap remove -f vol >/dev/null
 dmcreate vol@1 "0 8 zero"
 refused 'vol@1' "create: the first snapshot cannot be made" create -t /dev/mapper/vol "$store"
@@ -361,6 +367,8 @@ is "$(table_of data)" "" "create: then there is no origin"
 dmremove vol@1
 dmremove data@1
 ok "create: a persistent store" cowsnap create /dev/mapper/vol "$store"
+refused '"vol" has it as a persistent store already' \
+	"create: the store is there, and is persistent" create --transient /dev/mapper/vol "$store"
 cowsnap snapshot vol >/dev/null
 cowsnap remove --keep vol >/dev/null
 refused 'store with snapshots' "create: a transient store does not overwrite snapshots" \
@@ -397,4 +405,5 @@ dmremove data-setup
 ok "create: without that it goes on" cowsnap create --name data "$plain" "$other"
 is "$("$tool" list data | grep -c @)" 0 "create: the first snapshot is gone"
 cowsnap remove data >/dev/null
+
 done_testing
