@@ -406,4 +406,14 @@ ok "create: without that it goes on" cowsnap create --name data "$plain" "$other
 is "$("$tool" list data | grep -c @)" 0 "create: the first snapshot is gone"
 cowsnap remove data >/dev/null
 
+# ---- what a discard does, after a rollback that another process ends ----
+
+cowsnap create --discard none --name data "$plain" "$store" >/dev/null
+cowsnap snapshot data >/dev/null
+put_letter /dev/mapper/data z 0 65536
+cowsnap rollback --background data@1
+ok "rollback: another process ends it" cowsnap rollback -q data@1
+like "$(dmsetup table data)" 'discard none$' "rollback: a discard does what it did"
+not_ok "rollback: no note of that is left" test -e /run/cowsnap/data.rollback
+cowsnap remove -f data >/dev/null
 done_testing
