@@ -232,6 +232,16 @@ static void undo(struct create *k)
 	memcpy(k->c->error, error, sizeof(error));
 }
 
+/* The same once the origin is in force. */
+static void undo_origin(struct create *k)
+{
+	char error[sizeof(k->c->error)];
+
+	memcpy(error, k->c->error, sizeof(error));
+	place_undo(&k->place, k->c);
+	memcpy(k->c->error, error, sizeof(error));
+}
+
 static int make_persistent(struct create *k)
 {
 	bool existing = option_given(k->w, "existing");
@@ -244,6 +254,13 @@ static int make_persistent(struct create *k)
 	if (r)
 		undo(k);
 	return r || existing ? r : drop_setup(k);
+}
+
+static int clear_room(struct create *k)
+{
+	if (k->room.state == ROOM_EMPTY || option_given(k->w, "existing"))
+		return 0;
+	return room_clear(k->store, k->dry);
 }
 
 static int make_transient(struct create *k)
@@ -271,47 +288,78 @@ static int make_transient_origin(struct create *k)
 		       k->store, k->chunk_sectors, 3 + k->nr_tuning, k->tuning);
 		return 0;
 	}
+	if (r)
+		return r;
+	r = cowsnap_scan(k->c);
 	if (!r)
-		r = cowsnap_scan(k->c);
-	return r ? r : make_transient(k);
+		r = make_transient(k);
+	if (r)
+		undo_origin(k);
+	return r;
 }
 
-/* It is an interrupted run's, not another device that happens to have the name. */
-static bool is_setup(const struct map *m)
+/* It is an interrupted run's for this origin and store, not another device of that name. */
+static bool is_setup(const struct create *k, const struct map *m, const char *origin)
 {
-	char id[16];
+	struct parsed_table t;
 
-	snprintf(id, sizeof(id), " id %d", SNAPSHOT_SETUP_ID);
 	return m->nr_lines == 1 && !strcmp(m->line->target, "cowsnap") &&
-	       strstr(m->line->words, id);
+	       !parse_table(&t, m->line->target, m->line->words) &&
+	       t.id == SNAPSHOT_SETUP_ID && !strcmp(t.below, origin) &&
+	       !strcmp(t.store, k->store_number);
+}
+
+/* @begun: the first snapshot of an interrupted run is there. 0, or EXIT_CANNOT. */
+static int find_setup(struct create *k, const char *origin, bool *begun)
+{
+	struct map m;
+	bool ours;
+
+	*begun = !map_read_table(k->c, k->setup, &m);
+	if (!*begun)
+		return 0;
+	ours = is_setup(k, &m, origin);
+	map_free(&m);
+	return ours ? 0 : cannot_because(k->setup, "/dev/mapper/%s exists, and is not what an "
+					 "interrupted run leaves of this origin in %s; if nothing "
+					 "uses it, dmsetup remove %s, and run this again", k->setup,
+					 k->store, k->setup);
 }
 
 static int create_new(struct create *k)
 {
-	struct map m;
+	char origin[16] = "";
 	bool begun;
 	int status = place_find(&k->place, k->c, k->w->word[0], option_value(k->w, "name")), r;
 
 	if (status)
 		return status;
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
-	/* The store of an interrupted run is in use by its first snapshot. */
-	begun = !map_read_table(k->c, k->setup, &m);
-	if (begun && !is_setup(&m))
-		status = cannot_because(k->setup, "/dev/mapper/%s exists, and is something else",
-					k->setup);
-	if (begun)
-		map_free(&m);
+	/* None, if the device below is still to be made: then there was no such run. */
+	sys_number(k->place.path, origin, sizeof(origin));
+	status = find_setup(k, origin, &begun);
 	if (status)
 		return status;
+	/* The store of an interrupted run is in use by its first snapshot. */
 	status = begun ? 0 : look_at_room(k);
-	if (!status && !begun && !option_given(k->w, "existing") &&
-	    !option_given(k->w, "transient") && k->room.state != ROOM_EMPTY)
-		status = room_clear(k->store, k->dry);
+	if (!status && !begun)
+		status = clear_room(k);
 	if (status)
 		return status;
 	r = option_given(k->w, "transient") ? make_transient_origin(k) : make_persistent(k);
 	return r;
+}
+
+/* Is the store that is there already of the type that was asked for? */
+static int look_at_type(const struct create *k, const struct cowsnap_item *store)
+{
+	const char *type = cowsnap_get(store, "type");
+
+	if (!strcmp(type, "transient") == option_given(k->w, "transient"))
+		return 0;
+	return cannot_because(k->store, "\"%s\" has it as a %s store already; cowsnap remove %s takes "
+			      "it away, so that create can make another", k->place.name, type,
+			      k->place.name);
 }
 
 /* The origin is there, of an earlier run, or without a store. */
@@ -319,6 +367,7 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 {
 	const struct cowsnap_item *store = inside_with(o, "number", k->store_number);
 	const char *name = option_value(k->w, "name");
+	bool begun;
 	int status;
 
 	if (name && strcmp(name, cowsnap_get(o, "name")))
@@ -327,8 +376,13 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 	snprintf(k->place.name, sizeof(k->place.name), "%s", cowsnap_get(o, "name"));
 	snprintf(k->place.number, sizeof(k->place.number), "%s", cowsnap_get(o, "below"));
 	snprintf(k->setup, sizeof(k->setup), "%s-setup", k->place.name);
-	if (store && inside_with(store, "id", "65535"))
-		return drop_setup(k);
+	status = store ? look_at_type(k, store) : 0;
+	if (status)
+		return status;
+	if (store && inside_with(store, "id", "65535")) {
+		status = find_setup(k, k->place.number, &begun);
+		return status ? status : drop_setup(k);
+	}
 	if (store)
 		return 0;
 	if (cowsnap_inside(o))
@@ -341,7 +395,19 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 				      "cowsnap remove %s takes it away", k->place.name,
 				      k->place.name);
 	status = look_at_room(k);
+	if (!status)
+		status = clear_room(k);
 	return status ? status : make_transient(k);
+}
+
+/* It may have been deleted since an earlier run made it. */
+static void say_first(const struct create *k)
+{
+	char name[PLACE_NAME + 8];
+
+	snprintf(name, sizeof(name), "%s@1", k->place.name);
+	if (!k->dry && !cowsnap_scan(k->c) && cowsnap_find(k->c, name))
+		say_done(k->w, "%s", name);
 }
 
 static int create(struct create *k)
@@ -357,7 +423,7 @@ static int create(struct create *k)
 		return r;
 	say_done(k->w, "/dev/mapper/%s", k->place.name);
 	if (option_given(k->w, "transient"))
-		say_done(k->w, "%s@1", k->place.name);
+		say_first(k);
 	return 0;
 }
 

@@ -133,33 +133,50 @@ int command_mount(const struct words *w)
 
 /* ---- umount ---- */
 
-/* The snapshot that is named, or that is mounted on the directory that is named. */
-static const struct cowsnap_item *find(const struct words *w, struct cowsnap *c)
+/* The snapshot that is mounted on a directory, be it the first place or another. */
+static const struct cowsnap_item *find_mounted(struct cowsnap *c, const char *where)
 {
-	const struct cowsnap_item *o, *store, *snap = cowsnap_find(c, w->word[0]);
-	char *path, where[4096];
+	const struct cowsnap_item *o, *store, *snap;
 
-	if (snap && cowsnap_kind(snap) == COWSNAP_SNAPSHOT)
-		return snap;
-	path = realpath(w->word[0], NULL);
-	for (o = path ? cowsnap_first(c) : NULL; o; o = cowsnap_next(o))
+	for (o = cowsnap_first(c); o; o = cowsnap_next(o))
 		for (store = cowsnap_inside(o); store; store = cowsnap_next(store))
 			for (snap = cowsnap_inside(store); snap; snap = cowsnap_next(snap))
-				if (is_mounted(snap, where, sizeof(where)) &&
-				    !strcmp(where, path)) {
-					free(path);
+				if (cowsnap_get(snap, "device") &&
+				    sys_mounts(cowsnap_get(snap, "number"), where))
 					return snap;
-				}
-	free(path);
 	return NULL;
+}
+
+/* The snapshot that is named, and a place of it; or that on the directory that is named. */
+static const struct cowsnap_item *find(const struct words *w, struct cowsnap *c, char *where,
+				       size_t len)
+{
+	const struct cowsnap_item *snap = cowsnap_find(c, w->word[0]);
+	char *path;
+
+	if (snap && cowsnap_kind(snap) == COWSNAP_SNAPSHOT)
+		return is_mounted(snap, where, len) ? snap : NULL;
+	path = realpath(w->word[0], NULL);
+	snap = path ? find_mounted(c, path) : NULL;
+	if (snap)
+		snprintf(where, len, "%s", path);
+	free(path);
+	return snap;
+}
+
+/* Is it mounted elsewhere? In a dry run it still is where it would not be. */
+static bool stays_mounted(const struct words *w, const struct cowsnap_item *snap)
+{
+	return sys_mounts(cowsnap_get(snap, "number"), NULL) >
+	       (unsigned int)option_given(w, "dry-run");
 }
 
 static int umount_it(const struct words *w, struct cowsnap *c)
 {
-	const struct cowsnap_item *snap = find(w, c);
 	char where[4096], name[300];
+	const struct cowsnap_item *snap = find(w, c, where, sizeof(where));
 
-	if (!snap || !is_mounted(snap, where, sizeof(where)))
+	if (!snap)
 		return cannot(w->word[0], "no snapshot that is mounted; cowsnap list shows which "
 			      "there are");
 	snprintf(name, sizeof(name), "%s", cowsnap_get(snap, "name"));
@@ -171,7 +188,7 @@ static int umount_it(const struct words *w, struct cowsnap *c)
 	else if (umount(where))
 		return cannot_because(where, "%s", errno == EBUSY ?
 				      "in use; fuser -m says by whom" : strerror(errno));
-	if (keeps_device(snap))
+	if (keeps_device(snap) || stays_mounted(w, snap))
 		return 0;
 	/* In a dry run it still is mounted. */
 	if (option_given(w, "dry-run")) {

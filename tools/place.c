@@ -12,6 +12,7 @@
 #include "place.h"
 
 #define HOME "-home"
+#define SETUP "-setup"	/* see create.c */
 
 const char *use_of(const char *path, const char *number, char *text, size_t len)
 {
@@ -31,15 +32,37 @@ const char *use_of(const char *path, const char *number, char *text, size_t len)
 	return text;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && !strcmp(text + n - m, end);
+}
+
+_Static_assert(PLACE_NAME == 100, "the first sentence has it");
+
+const char *place_bad_name(const char *name)
+{
+	if (strlen(name) > PLACE_NAME)
+		return "is too long; use at most 100 characters";
+	if (!*name || !strcmp(name, ".") || !strcmp(name, "..") ||
+	    name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+			      "0123456789_.+:-")])
+		return "is no name for an origin; use letters, digits and _.+:-";
+	if (*name == '-')
+		return "begins as an option does; use a name that begins with a letter or a digit";
+	if (ends_with(name, HOME) || ends_with(name, SETUP))
+		return "is a name that cowsnap uses itself; use one that does not end in -home or "
+		       "-setup";
+	return NULL;
+}
+
 int place_check_name(const char *command, const char *name)
 {
-	if (*name && *name != '-' && strlen(name) <= PLACE_NAME &&
-	    !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-			       "0123456789_.+:-")] && strcmp(name, ".") && strcmp(name, ".."))
-		return 0;
-	return cannot_because(command, "\"%s\" is no name for an origin: letters, digits and "
-					"_.+:-, "
-			      "at most %d of them; --name gives another", name, PLACE_NAME);
+	const char *why = place_bad_name(name);
+
+	return why ? cannot_because(command, "the name \"%.*s\" %s (--name gives another)",
+				    PLACE_NAME, name, why) : 0;
 }
 
 /* ---- in the place of a mapped device ---- */
@@ -190,6 +213,11 @@ int place_leave(struct cowsnap *c, const struct cowsnap_item *origin)
 	if (!strcmp(cowsnap_get(origin, "below_path"), path))
 		return give_back(c, name, home);
 	return map_remove(c, name);
+}
+
+int place_undo(const struct place *p, struct cowsnap *c)
+{
+	return p->home[0] ? give_back(c, p->name, p->home) : map_remove(c, p->name);
 }
 
 int place_clear(struct cowsnap *c, const char *name)

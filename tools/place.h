@@ -22,7 +22,9 @@ struct place {
 	bool home_exists;		/* an earlier run has made it */
 };
 
-/* Can an origin have that name? 0, or EXIT_CANNOT after a sentence of @command. */
+/* Why no origin can have that name: what comes after it in a sentence. NULL: it can. */
+const char *place_bad_name(const char *name);
+/* The same. 0, or EXIT_CANNOT after a sentence of @command. */
 int place_check_name(const char *command, const char *name);
 
 /*
@@ -35,6 +37,8 @@ int place_find(struct place *p, struct cowsnap *c, const char *device, const cha
 int place_prepare(const struct place *p, struct cowsnap *c);
 /* Take an origin's device away, or give it the table again that it had. The same. */
 int place_leave(struct cowsnap *c, const struct cowsnap_item *origin);
+/* The same of an origin that this run has put there. */
+int place_undo(const struct place *p, struct cowsnap *c);
 /* What an interrupted place_leave() has left of @name. 1: something; the same. */
 int place_clear(struct cowsnap *c, const char *name);
 

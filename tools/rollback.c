@@ -16,6 +16,7 @@
 #include "progress.h"
 #include "rollback.h"
 #include "session.h"
+#include "tab.h"
 
 #define SECTOR 512
 
@@ -32,6 +33,7 @@ struct rollback {
 	struct cowsnap *c;
 	char origin[128], below[300], store[300], store_number[32], id[8], discard[16];
 	char name[150];		/* of the snapshot, however it was called */
+	char mark[200];		/* of it, unlike that of another of the same name */
 	uint64_t sectors, chunk_sectors, epoch;
 };
 
@@ -48,6 +50,7 @@ static void note(struct rollback *k, const struct cowsnap_item *snap,
 	snprintf(k->discard, sizeof(k->discard), "%s", discard ? discard : "");
 	snprintf(k->name, sizeof(k->name), "%s", cowsnap_get(snap, "name"));
 	k->epoch = cowsnap_number(snap, "epoch");
+	snprintf(k->mark, sizeof(k->mark), "%s:%" PRIu64, k->id, k->epoch);
 	k->sectors = cowsnap_number(origin, "size") / SECTOR;
 	k->chunk_sectors = cowsnap_number(store, "chunk") / SECTOR;
 }
@@ -119,6 +122,8 @@ static int begin(struct rollback *k)
 
 	if (r)
 		return r;
+	if (!option_given(k->w, "dry-run"))
+		tab_note_discard(k->origin, k->mark, k->discard);
 	snprintf(words, sizeof(words), "%s %s P %" PRIu64 " 2 id %s", k->below, k->store,
 		 k->chunk_sectors, k->id);
 	map_one_line(&table, &line, k->sectors, "cowsnap-merge", words);
@@ -140,10 +145,15 @@ static int end(struct rollback *k)
 	char words[1200], message[64];
 	int r;
 
+	/* The table of an origin that is being rolled back has no such word. */
+	if (!k->discard[0])
+		tab_discard(k->origin, k->mark, k->discard, sizeof(k->discard));
 	snprintf(words, sizeof(words), "%s %d store %s%s%s", k->below, k->discard[0] ? 4 : 2,
 		 k->store, k->discard[0] ? " discard " : "", k->discard);
 	map_one_line(&table, &line, k->sectors, "cowsnap-origin", words);
 	r = map_reload(k->c, k->origin, &table);
+	if (!r && !option_given(k->w, "dry-run"))
+		tab_note_discard(k->origin, k->mark, "");
 	if (!r)
 		r = cowsnap_scan(k->c);
 	if (r || !is_still_there(k))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What this boot has given up, in /run, which an initramfs hands on: udev lets the device have
- * its links then, and nobody starts its origin a second time.
+ * its links then, and nobody starts its origin a second time. And what a rollback has begun with.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -98,6 +98,35 @@ void tab_note_told(const char *name, uint64_t lost)
 		return;
 	fprintf(out, "%" PRIu64 "\n", lost);
 	fclose(out);
+}
+
+void tab_note_discard(const char *name, const char *snapshot, const char *discard)
+{
+	char path[200];
+	FILE *out;
+
+	mkdir(NOTES, 0755);
+	path_of(name, "rollback", path, sizeof(path));
+	unlink(path);
+	out = *discard ? fopen(path, "we") : NULL;
+	if (!out)
+		return;
+	fprintf(out, "%s %s\n", snapshot, discard);
+	fclose(out);
+}
+
+void tab_discard(const char *name, const char *snapshot, char *discard, size_t len)
+{
+	char path[200], noted[300], word[16];
+	FILE *in;
+
+	path_of(name, "rollback", path, sizeof(path));
+	in = fopen(path, "re");
+	if (!in)
+		return;
+	if (fscanf(in, "%299s %15s", noted, word) == 2 && !strcmp(noted, snapshot))
+		snprintf(discard, len, "%s", word);
+	fclose(in);
 }
 
 int tab_lock(const char *name)

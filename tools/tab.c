@@ -40,19 +40,10 @@ static bool ends_with(const char *text, const char *end)
 
 static void read_name(struct tab *t, struct tab_line *l, const char *text)
 {
-	if (strlen(text) > PLACE_NAME)
-		mistake(t, l->number, "the name has %zu characters; use at most %d", strlen(text),
-			PLACE_NAME);
-	else if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				   "0123456789_.+:-")] || !strcmp(text, ".") || !strcmp(text, ".."))
-		mistake(t, l->number, "\"%s\" is no name for an origin; use letters, digits and "
-			"_.+:-", text);
-	else if (*text == '-')
-		mistake(t, l->number, "\"%s\" begins as an option does; use a name that begins with "
-			"a letter or a digit", text);
-	else if (ends_with(text, "-home") || ends_with(text, "-setup"))
-		mistake(t, l->number, "\"%s\" is a name that cowsnap uses itself; use one that "
-			"does not end in -home or -setup", text);
+	const char *why = place_bad_name(text);
+
+	if (why)
+		mistake(t, l->number, "the name \"%.*s\" %s", PLACE_NAME, text, why);
 	else if (tab_find(t, text))
 		mistake(t, l->number, "\"%s\" stands in line %u already; give each origin a name "
 			"of its own", text, tab_find(t, text)->number);

@@ -118,6 +118,13 @@ void tab_note_remove(const char *name);
 /* The tab_lost() of a line that its store has been told in this boot; 0. */
 uint64_t tab_told(const char *name);
 void tab_note_told(const char *name, uint64_t lost);
+/*
+ * What a discard does to an origin that is being rolled back to @snapshot, for whoever ends that:
+ * the table has no word for it meanwhile. "": nothing is to be noted any more.
+ */
+void tab_note_discard(const char *name, const char *snapshot, const char *discard);
+/* @discard stays as it is if nothing was noted. */
+void tab_discard(const char *name, const char *snapshot, char *discard, size_t len);
 /* One process at a time starts or stops an origin, until it closes this. */
 int tab_lock(const char *name);
 

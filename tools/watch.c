@@ -135,15 +135,29 @@ static void print_origin(const struct words *w, const struct cowsnap_item *o)
 	}
 }
 
+/* Are there rates of what was named? A snapshot has none. */
+static int look(const struct words *w, struct cowsnap *c)
+{
+	const struct cowsnap_item *found = w->nr_words ? cowsnap_find(c, w->word[0]) : NULL;
+
+	if (!w->nr_words || (found && cowsnap_kind(found) == COWSNAP_ORIGIN))
+		return 0;
+	if (!found)
+		return cannot(w->word[0], "no origin; cowsnap list shows them");
+	return cannot_because(w->word[0], "a snapshot, not an origin; cowsnap watch %s shows what its "
+			      "store does",
+			      cowsnap_get(cowsnap_parent(cowsnap_parent(found)), "name"));
+}
+
 static int print_once(const struct words *w, struct cowsnap *c)
 {
 	const struct cowsnap_item *o;
 	int r = cowsnap_scan(c);
 
+	if (!r)
+		r = look(w, c);
 	if (r)
 		return r;
-	if (w->nr_words && !cowsnap_find(c, w->word[0]))
-		return cannot(w->word[0], "no origin; cowsnap list shows them");
 	for (o = cowsnap_first(c); o; o = cowsnap_next(o))
 		if (!w->nr_words || o == cowsnap_find(c, w->word[0]))
 			print_origin(w, o);
@@ -155,8 +169,10 @@ static int watch(const struct words *w, struct cowsnap *c, unsigned long interva
 		 unsigned long count)
 {
 	unsigned long n = 0;
-	int r;
+	int r = look(w, c);
 
+	if (r)
+		return r;
 	if (!option_given(w, "json"))
 		printf("%-16s %-16s %10s %9s %8s %4s  %s\n", "ORIGIN", "STORE", "WRITTEN",
 		       "COPIES", "ROOM", "USED", "FULL IN");

@@ -12,6 +12,7 @@ expect_log 'I/O error'
 need_command
 
 view=$TEST_TMP/view
+second=$TEST_TMP/second
 mkdir "$view"
 
 cowsnap()
@@ -55,7 +56,7 @@ _forget()
 {
 	local name
 
-	umount -q "$view" 2>/dev/null
+	umount -q "$second" "$view" 2>/dev/null
 	dmsetup ls | awk '/^[a-z]+(@|-setup)/ { print $1 }' | xargs -rn1 dmsetup remove
 	for name in data more vol vol-home; do
 		_dmremove "$name"
@@ -86,6 +87,7 @@ whole_way()
 	echo own >"$view/own"
 	[[ $type != ext4 ]] || not_while_mounted
 	[[ $type != ext4 ]] || not_below
+	[[ $type != ext4 ]] || not_twice
 	cowsnap umount data@1 >/dev/null
 	umount "$dir"
 	ok "$type: rollback" cowsnap rollback -q data@1
@@ -113,6 +115,17 @@ not_below()
 	refused "something else was mounted there after data@1" \
 		"what was mounted over a snapshot is not taken away" umount data@1
 	umount "$view"
+}
+
+not_twice()
+{
+	mkdir "$second"
+	mount --bind "$view" "$second"
+	is "$("$tool" umount -n "$second")" "umount $second" \
+		"a dry run of umount keeps the device that is mounted elsewhere"
+	ok "umount finds the second place of a snapshot" cowsnap umount "$second"
+	not_ok "nothing is mounted there" mountpoint -q "$second"
+	is "$(findmnt -no SOURCE "$view")" /dev/mapper/data@1 "the first place stays mounted"
 }
 
 not_with_snapshots()
@@ -327,12 +340,80 @@ ok "transient: create makes the first snapshot" \
 ok "transient: the next one is in the same store" cowsnap snapshot vol
 is "$(state vol@1) $(state vol@2)" "live live" "transient: both are there"
 ok "transient: watch" cowsnap watch --count 1
+refused 'cowsnap watch vol' "transient: a snapshot has nothing to watch" watch --count 1 vol@1
 ok "transient: set" cowsnap set vol copy_ahead 1M low_water 80
 is "$("$tool" status vol | awk '$1 == "copy_ahead" { print $2 }' | sort -u)" 1024 \
 	"transient: status has the option"
 cowsnap delete vol@1 vol@2
 is "$("$tool" list vol | wc -l)" 2 "transient: the store is gone with its snapshots"
 ok "transient: another one" cowsnap create --transient /dev/mapper/vol "$store"
+
+# ---- what create finds, and what it leaves ----
+
+cowsnap snapshot vol >/dev/null
+cowsnap delete vol@1
+refused '"vol" has it as a transient store already; cowsnap remove vol' \
+	"create: the store is there, and is transient" create /dev/mapper/vol "$store"
+is "$("$tool" create --transient /dev/mapper/vol "$store" | xargs)" "/dev/mapper/vol" \
+	"create: a first snapshot that is not there is not printed"
+cowsnap remove -f vol >/dev/null
+dmcreate vol@1 "0 8 zero"
+refused 'vol@1' "create: the first snapshot cannot be made" create -t /dev/mapper/vol "$store"
+is "$(table_of vol) $(table_of vol-home)" "linear " "create: then the volume is as it was"
+plain=$(mkloop 16M)
+dmcreate data@1 "0 8 zero"
+refused 'data@1' "create: the same of a plain device" create -t --name data "$plain" "$store"
+is "$(table_of data)" "" "create: then there is no origin"
+dmremove vol@1
+dmremove data@1
+ok "create: a persistent store" cowsnap create /dev/mapper/vol "$store"
+refused '"vol" has it as a persistent store already' \
+	"create: the store is there, and is persistent" create --transient /dev/mapper/vol "$store"
+cowsnap snapshot vol >/dev/null
+cowsnap remove --keep vol >/dev/null
+refused 'store with snapshots' "create: a transient store does not overwrite snapshots" \
+	create --transient /dev/mapper/vol "$store"
+ok "create: unless it is forced to" cowsnap create --transient --force /dev/mapper/vol "$store"
+is "$(state vol@1)" live "create: then the first snapshot is there"
 cowsnap remove -f vol >/dev/null
 dmremove vol
+
+refused '"data-home" is a name that cowsnap uses itself' "create: a name that ends in -home" \
+	create --name data-home "$plain" "$store"
+
+# setup_of ORIGIN STORE: the first snapshot of an interrupted run.
+setup_of()
+{
+	dmcreate data-setup "0 $(sectors "$1") cowsnap $1 $2 P 8 3 id 65535 create"
+}
+
+setup_of "$plain" "$other"
+refused 'dmsetup remove data-setup' "create: what a run with another store has left" \
+	create --name data "$plain" "$store"
+ok "create: it goes on with the same store" cowsnap create --name data "$plain" "$other"
+cowsnap remove data >/dev/null
+setup_of "$plain" "$other"
+refused 'dmsetup remove data-setup' "create: what a run of another origin has left" \
+	create --name data "$one" "$other"
+is "$(table_of data-setup) $(table_of data)" "cowsnap " "create: that is left as it is"
+dmcreate data "0 $(sectors "$plain") cowsnap-origin $plain 2 store $other"
+dmremove data-setup
+dmcreate data-setup "0 8 zero"
+refused 'dmsetup remove data-setup' "create: something else has the name, the origin is there" \
+	create --name data "$plain" "$other"
+dmremove data-setup
+ok "create: without that it goes on" cowsnap create --name data "$plain" "$other"
+is "$("$tool" list data | grep -c @)" 0 "create: the first snapshot is gone"
+cowsnap remove data >/dev/null
+
+# ---- what a discard does, after a rollback that another process ends ----
+
+cowsnap create --discard none --name data "$plain" "$store" >/dev/null
+cowsnap snapshot data >/dev/null
+put_letter /dev/mapper/data z 0 65536
+cowsnap rollback --background data@1
+ok "rollback: another process ends it" cowsnap rollback -q data@1
+like "$(dmsetup table data)" 'discard none$' "rollback: a discard does what it did"
+not_ok "rollback: no note of that is left" test -e /run/cowsnap/data.rollback
+cowsnap remove -f data >/dev/null
 done_testing

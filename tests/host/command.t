@@ -357,6 +357,34 @@ except cowsnap.Error as e:
 END
 ok "Python's binding and C agree" \
 	test "$("$work/user" | cut -d' ' -f1)" = "$(PYTHONPATH=$work/tools/python python3 "$work/user.py" | cut -d' ' -f1)"
+cat >"$work/limit.c" <<'END'
+#include <stdio.h>
+#include <string.h>
+#include "tools/lib/cowsnap.h"
+/* No limit that the guard would not keep; of one that can be, the name is found wrong. */
+int main(void)
+{
+	const char *origin = "no/origin";
+	unsigned int id;
+	struct cowsnap *c;
+	int much, fits;
+
+	if (cowsnap_open(&c))
+		return 77;
+	much = cowsnap_snapshot(c, &origin, 1, 4294968, &id);
+	printf("%d %s\n", much, cowsnap_error(c));
+	if (much != COWSNAP_REFUSED || !strstr(cowsnap_error(c), "4294968"))
+		return 1;
+	fits = cowsnap_snapshot(c, &origin, 1, 3600, &id);
+	printf("%d %s\n", fits, cowsnap_error(c));
+	return fits == COWSNAP_REFUSED && strstr(cowsnap_error(c), "3600");
+}
+END
+if ((EUID == 0)); then
+	cc -Wall -Werror -I"$work" -o "$work/limit" "$work/limit.c" \
+		"$work/tools/lib/libcowsnap.so.1"
+	ok "origins are not kept still for longer than the guard can count" "$work/limit"
+fi
 # somebody_else: without the rights of root.
 somebody_else()
 {

@@ -58,7 +58,7 @@ long=$(printf 'n%.0s' {1..101})
 wrong 'device and store are missing; a line is' 'x'
 wrong 'the store is missing; a line is' 'x UUID=1'
 wrong '"y" is a word too many; write options with commas' 'x UUID=1 /dev/sdb1 nofail y'
-wrong 'name has 101 characters; use at most 100' "$long UUID=1 /dev/sdb1"
+wrong 'the name "n*" is too long; use at most 100' "$long UUID=1 /dev/sdb1"
 wrong '"a/b" is no name for an origin; use letters' 'a/b UUID=1 /dev/sdb1'
 wrong '"\.\." is no name for an origin' '.. UUID=1 /dev/sdb1'
 wrong '"a@1" is no name for an origin' 'a@1 UUID=1 /dev/sdb1'

@@ -109,7 +109,7 @@ void cowsnap_free_extents(struct cowsnap_extent *extents);
  * Where a snapshot or an origin is named, a path of its device will do.
  *
  * Make a snapshot of each of @nr origins, all at one instant: they are suspended, with their
- * filesystems, for at most @seconds, and resumed whatever happens, even if the program is
+ * filesystems, for at most @seconds (3600), and resumed whatever happens, even if the program is
  * killed meanwhile. @ids gets the number of each. Either all are made or none.
  */
 int cowsnap_snapshot(struct cowsnap *c, const char *const *origins, unsigned int nr,

@@ -21,6 +21,7 @@
 #include "sys.h"
 
 #define SECTOR 512
+#define MAX_SECONDS 3600
 
 struct member {
 	const struct cowsnap_item *origin, *store;
@@ -241,6 +242,10 @@ int cowsnap_snapshot(struct cowsnap *c, const char *const *origins, unsigned int
 	unsigned int i;
 	int r = m && names ? 0 : fail_no_memory(c);
 
+	/* In milliseconds, as the guard counts, more would be too large a number. */
+	if (!r && seconds > MAX_SECONDS)
+		r = fail(c, COWSNAP_REFUSED, "%u seconds are too long for origins to stand still: "
+			 "use at most %d", seconds, MAX_SECONDS);
 	if (!r)
 		r = prepare_all(c, m, origins, nr);
 	for (i = 0; i < nr && !r; i++) {

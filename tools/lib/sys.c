@@ -170,6 +170,21 @@ bool sys_mounted(const char *number, char *where, size_t len)
 	return found;
 }
 
+unsigned int sys_mounts(const char *number, const char *where)
+{
+	FILE *in = fopen("/proc/self/mountinfo", "re");
+	char line[8192], point[4096];
+	unsigned int nr = 0;
+	bool ours;
+
+	while (in && fgets(line, sizeof(line), in))
+		if (read_mount(line, number, point, &ours) && ours)
+			nr += !where || !strcmp(point, where);
+	if (in)
+		fclose(in);
+	return nr;
+}
+
 bool sys_mounted_on_top(const char *number, const char *where)
 {
 	FILE *in = fopen("/proc/self/mountinfo", "re");

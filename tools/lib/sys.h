@@ -21,6 +21,8 @@ bool sys_rotational(const char *number);
 bool sys_module_parameter(const char *name, int *value);
 /* Where it is mounted, the first place; false: nowhere. */
 bool sys_mounted(const char *number, char *where, size_t len);
+/* How many times it is mounted, on @where or, with NULL, anywhere. */
+unsigned int sys_mounts(const char *number, const char *where);
 /* Is it what was mounted there last? */
 bool sys_mounted_on_top(const char *number, const char *where);
 /* Does the kernel's command line have this word? With @value: WORD=value, the last. */
