@@ -66,7 +66,8 @@ void cowsnap_dry_run(struct cowsnap *c, void (*line)(void *data, const char *tex
  * ---- what there is ----
  *
  * A tree: origins, inside each its stores, inside each of these its snapshots, oldest first.
- * Each item is a list of keys with values. cowsnap(8) lists the keys; sizes are in bytes.
+ * Each item is a list of keys with values: those of dm-cowsnap(7), in its units, and of what the
+ * item is. The values of size, used, metadata, chunk and left are in bytes.
  * Items are those of the last cowsnap_scan() and gone with the next; each function below
  * that changes something scans as well.
  */
