@@ -6,8 +6,8 @@ second than dm-snapshot and its slowest requests take longer, both may be for th
 these runs are made once more with fio held to the rate that dm-snapshot has: users who ask no more
 of cowsnap than dm-snapshot can do. What is still slower then is slower for another reason.
 
-A merge that is quicker than dm-snapshot's, and beside which writes are slower, is run once more with
-a throttle that leaves it about dm-snapshot's rate.
+A merge that is quicker than dm-snapshot's, and beside which writes are slower, is run once more
+with a throttle that leaves it about dm-snapshot's rate.
 """
 
 import math
@@ -82,7 +82,7 @@ def runs_of(case, jobs):
 
 
 def with_pace(script, runs):
-    """The job's script, in which these runs of fio are held to their rates, and merges to theirs."""
+    """The job's script, in which these runs of fio, and merges, are held to their rates."""
     for name, words in runs.items():
         if name == BESIDE_MERGE:
             script = script.replace(f"merging {MERGE[0]} ", THROTTLED.format(share=words) +

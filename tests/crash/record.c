@@ -144,10 +144,10 @@ void record_mark(char what, u32 op)
 /* ---- devices ---- */
 
 /*
- * log-writes takes no write-zeroes, so nothing above it would be asked for any, and it has FUA, which
- * most disks are without. What a device takes is found out when its table comes into force: the face
- * takes them, and has no FUA, since log-writes was not below it at that time, but a loop device. One
- * that is passed on ends with an error, and zeros are written in its place.
+ * log-writes takes no write-zeroes, so nothing above it would be asked for any, and it has FUA,
+ * which most disks are without. What a device takes is found out when its table comes into force:
+ * the face takes them, and has no FUA, since log-writes was not below it at that time, but a loop
+ * device. One that is passed on ends with an error, and zeros are written in its place.
  */
 static void medium_make_face(struct medium *m, u32 number, u64 bytes)
 {

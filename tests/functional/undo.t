@@ -194,6 +194,6 @@ dmremove o
 dmcreate cow "$(linear_table "$store")"
 origin_up o "$base"
 snap_up s "$base" /dev/mapper/cow N 8
-kernel_refuses 'cannot redirect: it is transient' "a transient store takes no redirect, nor its end" \
+kernel_refuses 'cannot redirect: it is transient' "a transient store takes no redirect" \
 	dm message s 0 set redirect 0
 down
