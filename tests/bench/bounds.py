@@ -42,3 +42,6 @@ bound("mixed-ssd", ["mix/reads"], ["cowsnap P"], ["p50"],
       "64 requests are in flight: reads are quicker only where writes are slower. dm-snapshot has 34 "
       "reads in flight at 24,692 a second, since its writes take 2.67 ms; P has 41 at 26,400, and its "
       "writes take 1.89 ms.")
+bound("memory", ["snap-read"], ["cowsnap P 128"], ["rate"],
+      "A chunk of 64 KiB takes 29.5 µs in virtual time, and dm-snapshot 21.4: the 8.2 between them are the "
+      "8,192 instructions of crc32 that verify it, eight bytes each. dm-snapshot verifies nothing.")
