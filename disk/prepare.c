@@ -180,12 +180,11 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
 /* What a step has prepared may be used: unblock the store. */
 static void store_prepared(struct cow_store *store, int r, const char *failure)
 {
-	spin_lock(&store->origin->state_lock);
+	lockdep_assert_held(&store->origin->state_lock);
 	if (store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 	if (r)
 		__cow_store_invalidate(store, COW_SNAP_INVALID, failure);
-	spin_unlock(&store->origin->state_lock);
 }
 
 void cow_super_extend_work(struct work_struct *work)
@@ -198,12 +197,10 @@ void cow_super_extend_work(struct work_struct *work)
 
 	spin_lock(&store->origin->state_lock);
 	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
-	waits = store->blocked == COW_STORE_PREPARING;
-	if (waits)
-		cow_store_unblock(store);
-	/* Else there is room still: when that is used up, the store is full. */
-	if (r && waits)
-		__cow_store_invalidate(store, COW_SNAP_INVALID, "its tables could not be extended");
+	/* If nobody waits there is room still: when that is used up, the store is full. */
+	if (store->blocked != COW_STORE_PREPARING)
+		r = 0;
+	store_prepared(store, r, "its tables could not be extended");
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -238,7 +235,9 @@ void cow_super_mark_work(struct work_struct *work)
 	cow_super_lock(store);
 	r = super_mark(store);
 	cow_super_unlock(store);
+	spin_lock(&store->origin->state_lock);
 	store_prepared(store, r, "a snapshot could not be marked as written to");
+	spin_unlock(&store->origin->state_lock);
 }
 
 /* -------------------------------------------------- how far commits have come */

@@ -132,9 +132,13 @@ bool cow_flush_tells_user(struct cow_losses *losses, blk_opf_t opf)
 	int told = opf & REQ_FUA ? LOST_FOR_ALL : LOST_FOR_FLUSHES | LOST_FOR_US;
 	int asks = opf & REQ_FUA ? LOST_FOR_FUA : LOST_FOR_FLUSHES;
 
-	if (likely(!atomic_read(&losses->untold)))
+	int untold = atomic_read(&losses->untold);
+
+	if (likely(!untold))
 		return false;
-	WRITE_ONCE(losses->told, jiffies);
+	/* Before the bit goes: cow_flush_begins() asks how long ago that was. */
+	if (untold & asks)
+		WRITE_ONCE(losses->told, jiffies);
 	return atomic_fetch_andnot(told, &losses->untold) & asks;
 }
 

@@ -32,7 +32,7 @@ const char *use_of(const char *path, const char *number, char *text, size_t len)
 	return text;
 }
 
-static bool ends_with(const char *text, const char *end)
+bool ends_with(const char *text, const char *end)
 {
 	size_t n = strlen(text), m = strlen(end);
 

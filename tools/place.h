@@ -22,6 +22,8 @@ struct place {
 	bool home_exists;		/* an earlier run has made it */
 };
 
+bool ends_with(const char *text, const char *end);
+
 /* Why no origin can have that name: what comes after it in a sentence. NULL: it can. */
 const char *place_bad_name(const char *name);
 /* The same. 0, or EXIT_CANNOT after a sentence of @command. */

@@ -31,13 +31,6 @@ static void mistake(struct tab *t, unsigned int number, const char *format, ...)
 
 /* ---- fields ---- */
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-
-	return n >= m && !strcmp(text + n - m, end);
-}
-
 static void read_name(struct tab *t, struct tab_line *l, const char *text)
 {
 	const char *why = place_bad_name(text);

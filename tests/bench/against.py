@@ -31,8 +31,7 @@ which takes dm-snapshot longer if it divides the request.
 A queue that is always full keeps a quick stack as busy as a slow one. So where cowsnap does more in
 a second, and its slowest requests take longer or leave less to a neighbour, it is measured once
 more, with fio held to dm-snapshot's rate, or a merge to that of dm-snapshot's. What comes out then
-stands in brackets. If that is not behind, *slanted figures* say so: more is asked of it than
-dm-snapshot can do, and only then it is.
+stands in brackets. *Slanted figures* are behind only where more is asked than dm-snapshot can do.
 
 """
 

@@ -6,7 +6,7 @@
 #
 # What cowsnap diff says has changed since a snapshot, or a tracker, has all that differs.
 #
-# Devices have a cache, and FUA or not: with write-zeroes they have none.
+# Devices have a cache, with FUA or without it. Those that take write-zeroes are without.
 #
 # So it is when the power goes a second time, while the store is opened or a merge goes on, and when
 # a copy that was being written, or one of the superblocks, cannot be read afterwards.
