@@ -7,10 +7,12 @@ from grid import Grid, Stack, Test
 
 ORIGIN = 1024   # MiB
 STORE = 1536
+STORES = {"whole": 1, "eight": 8}    # how many share that room; else two
 
 
-def spinning(disk_words, count=8):
-    """One disk with origin and `count` stores, or one in their room ("whole"), or two disks."""
+def spinning(disk_words):
+    """One disk with origin and two stores, eight or one in their room ("eight", "whole"), or two
+    disks."""
     def setup(place):
         lines = [f"ram_disks 2 {ORIGIN + STORE + 512}", f"fill /dev/ram0 0 {ORIGIN}",
                  f"spin d0 /dev/ram0 {disk_words}", f"spin d1 /dev/ram1 {disk_words}",
@@ -19,12 +21,10 @@ def spinning(disk_words, count=8):
             lines += [f"volume meta /dev/mapper/d0 {ORIGIN} 64",
                       f"volume data /dev/mapper/d0 {ORIGIN + 64} {STORE + 384}",
                       "STORES=(/dev/mapper/meta /dev/mapper/data)"]
-        elif place == "same":
-            lines.append(f"stores st /dev/mapper/d0 {ORIGIN} {STORE // count} {count}")
-        elif place == "whole":
-            lines.append(f"stores st /dev/mapper/d0 {ORIGIN} {STORE} 1")
         else:
-            lines.append(f"stores st /dev/mapper/d1 0 {STORE // count} {count}")
+            count = STORES.get(place, 2)
+            where = "d1 0" if place == "other" else f"d0 {ORIGIN}"
+            lines.append(f"stores st /dev/mapper/{where} {STORE // count} {count}")
         return "\n".join(lines)
     return setup
 
@@ -64,7 +64,7 @@ def snapshots(chunk=8, place="same", suffix="", **words):
             for mode in "PN"]
 
 
-def eight(tests, place="same"):
+def eight(tests, place):
     """Eight snapshots, each to be compared with one of its own kind."""
     return [Stack(f"{name} {mode} ×8", f"{kind} {mode} 8 8", place, tests, f"{name} {mode}")
             for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))
@@ -83,17 +83,17 @@ THIN = Stack("dm-thin", "thin 128", "thin")
 # ---- one disk, write cache off --------------------------------------------------
 
 RANDOM_1 = Test("random-1", "random 4K writes, qd 1",
-                "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1")
+                "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=1")
 DISK_TESTS = [
     RANDOM_1,
     Test("again", "the same written again",
-         "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1", fresh=False),
+         "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=1", fresh=False),
     Test("read", "random 4K reads of the origin",
-         "--rw=randread --bs=4k --size=1g --io_size=6m --iodepth=1", fresh=False),
+         "--rw=randread --bs=4k --size=1g --io_size=24m --iodepth=1", fresh=False),
     Test("random-32", "random 4K writes, qd 32",
-         "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=32"),
+         "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=32"),
     Test("sync", "sequential 4K O_SYNC writes",
-         "--rw=write --bs=4k --size=8m --ioengine=psync --sync=1"),
+         "--rw=write --bs=4k --size=24m --ioengine=psync --sync=1"),
     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=128m", "MB/s"),
     Test("large-again", "the same written again", "--rw=write --bs=1m --size=128m", "MB/s",
          fresh=False),
@@ -120,7 +120,7 @@ DISK = Grid(
     "\"R\" is cowsnap P with a sealed origin whose first writes go to the store (redirect 90).",
     spinning("cache none"),
     [RAW, LINEAR, THIN] + snapshots() + snapshots(place="other", suffix=", 2 disks") +
-    eight(("random-1",)) + redirected("whole"),
+    eight(("random-1",), "eight") + redirected("whole"),
     DISK_TESTS,
     {**row("random-1", PLACES, .27, .40, .38, .41),
      **row("random-32", PLACES, .45, .48, .48, .49),
@@ -141,9 +141,9 @@ VOLATILE = Grid(
     "The same disk with a volatile cache of 16 MiB; stores of 4 KiB chunks on it.",
     spinning("cache volatile"), [RAW, LINEAR] + snapshots() + redirected("whole"),
     [Test("fsync", "random 4K writes, each with an fsync",
-          "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1 --fsync=1"),
+          "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=1 --fsync=1"),
      Test("fsync-again", "the same written again",
-          "--rw=randwrite --bs=4k --size=1g --io_size=6m --iodepth=1 --fsync=1", fresh=False),
+          "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=1 --fsync=1", fresh=False),
      Test("random-32", "random 4K writes, qd 32",
           "--rw=randwrite --bs=4k --size=1g --io_size=64m --iodepth=32",
           warm="--rw=randwrite --bs=4k --offset=512m --size=512m --io_size=32m --iodepth=32")],
@@ -170,14 +170,14 @@ BATTERY = Grid(
     "battery", "Battery-backed cache, eager",
     "A battery-backed cache of 16 MiB that writes whenever the head has nothing to read. Before "
     "each measurement, the same kind of load fills the cache.",
-    spinning("cache battery destage_percent 0", 2),
+    spinning("cache battery destage_percent 0"),
     [RAW, LINEAR] + snapshots() + redirected("whole"), BATTERY_TESTS, BATTERY_TARGETS)
 
 BATTERY_LAZY = Grid(
     "battery-lazy", "Battery-backed cache, lazy",
     "The same cache, except that it starts to write only when it is more than half full, like "
     "controllers that gather writes.",
-    spinning("cache battery destage_percent 50", 2),
+    spinning("cache battery destage_percent 50"),
     [RAW, LINEAR] + snapshots() + redirected("whole"), BATTERY_TESTS, BATTERY_TARGETS)
 
 # ---- memory: what the processor has to do ------------------------------------------

@@ -102,28 +102,29 @@ DELETE = Table(
 
 # ---- merging ----------------------------------------------------------------------
 
-MERGE_PLACES = {"disk": ("--rate_iops=20", 64, "1m", "write"),
-                "ssd": ("--rate_iops=1000", 400, "4k", "randwrite")}
+# Requests a second beside it, seconds before it, MiB to merge, how they are written.
+MERGE_PLACES = {"disk": (20, 20, 64, "1m", "write"),
+                "ssd": (1000, 4, 400, "4k", "randwrite")}
 
 
 def merge_setup(place):
     if place == "disk":
-        return [spinning("cache none", 1)("same")]
+        return [spinning("cache none")("whole")]
     return [solid_state("same")]
 
 
 def merging(place, kind):
     """Alone, then beside somebody who writes elsewhere."""
-    limit, size, block, order = MERGE_PLACES[place]
+    limit, seconds, size, block, order = MERGE_PLACES[place]
     depth = 32 if order == "randwrite" else 1
     load = f"--rw={order} --bs={block} --size={size}m --iodepth={depth}"
     beside_words = (f"--rw=randwrite --bs=4k --offset={size}m --size=40m --iodepth=1 "
-                    f"--time_based {limit}")
+                    f"--time_based --rate_iops={limit}")
     lines = merge_setup(place) + [f"plain_copy copy {size // 2}"]
     for name in ("alone", "both"):
         lines += [f"stack {kind} P 8", f"measure {name}-fill {load}"]
         if name == "both":
-            lines += [f"measure before {beside_words} --runtime=2s",
+            lines += [f"measure before {beside_words} --runtime={seconds}s",
                       f"writer during {beside_words} --runtime=4s", "sleep 0.3"]
         lines += [f"merging {name} {kind} {size}"]
         lines += ["written during"] if name == "both" else []
@@ -180,7 +181,7 @@ def mixed(name, title, setup, size, amount):
 
 
 MIXED = [mixed("ssd", "solid-state disk", solid_state, "448m", "64m"),
-         mixed("disk", "one disk", spinning("cache none"), "1g", "16m")]
+         mixed("disk", "one disk", spinning("cache none"), "1g", "64m")]
 
 # ---- an fsync after each write -------------------------------------------------------
 
@@ -197,7 +198,7 @@ def synced(kind):
                 [spinning("cache volatile")(stack.place), f"file_system {kind} $BASE",
                  "mount $BASE /mnt", "test_file /mnt 128m", "umount /mnt", f"stack {stack.words}",
                  "mount $TARGET /mnt", "measure fsync --filename=/mnt/test_file.0 --rw=randwrite "
-                 "--bs=4k --size=128m --io_size=2m --ioengine=psync --fsync=1", "umount /mnt"])
+                 "--bs=4k --size=128m --io_size=16m --ioengine=psync --fsync=1", "umount /mnt"])
          for stack in [RAW] + snapshots()])
 
 
@@ -217,7 +218,7 @@ def tasks(name, title, setup, size, amount):
 
 
 TASKS = [tasks("ssd", "solid-state disk", solid_state, "448m", 16384),
-         tasks("disk", "one disk", spinning("cache none"), "1g", 8192),
+         tasks("disk", "one disk", spinning("cache none"), "1g", 16384),
          tasks("memory", "RAM disk", memory, "64m", 32768)]
 
 ALL = [CREATE, DELETE, *MERGES, CAPPED, *MIXED, *FSYNC, *TASKS]

@@ -71,7 +71,7 @@ DEPTH = Grid(
     "One disk without write cache, store on the same disk, random first writes of 4 KiB.",
     spinning("cache none"), [Stack("raw", "raw")] + FOUR,
     [Test(f"depth-{depth}", f"qd {depth}",
-          f"--rw=randwrite --bs=4k --size=1g --io_size={4 if depth < 8 else 8}m --iodepth={depth}")
+          f"--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth={depth}")
      for depth in DEPTHS])
 
 # ---- how large a chunk ----------------------------------------------------------------
@@ -86,10 +86,10 @@ CHUNK = Grid(
                              for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))
                              for chunk in CHUNKS],
     [Test("random-1", "random 4K writes, qd 1",
-          "--rw=randwrite --bs=4k --size=1g --io_size=1m --iodepth=1"),
+          "--rw=randwrite --bs=4k --size=1g --io_size=2m --iodepth=1"),
      Test("sync", "sequential 4K O_SYNC writes",
           "--rw=write --bs=4k --size=4m --ioengine=psync --sync=1"),
-     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=64m", "MB/s")])
+     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=128m", "MB/s")])
 
 # ---- a tracker alone ------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ MORE = 1.03
 # The merge of life.py that has writes beside it, and these.
 MERGE = "both", "figure"
 BESIDE_MERGE = "during"
+# Held to a rate, or only beside something that is.
+AS_IT_IS = ""
 # The throttle is set once there is something that merges.
 THROTTLED = """(
 until dmsetup table origin 2>/dev/null | grep -q merge; do sleep 0.001; done
@@ -75,7 +77,7 @@ def runs_of(case, jobs):
         name, stock = others.get(one.test, run_of(one.test)), jobs[one.stock]
         share = merge_share(jobs[one.stack], stock)
         if name == BESIDE_MERGE and share:
-            found.setdefault(one.stack, {})[name] = share
+            found.setdefault(one.stack, {}).update({MERGE[0]: share, name: AS_IT_IS})
         if (name, "fio") in stock.results and done(jobs[one.stack], name) > done(stock, name) * MORE:
             found.setdefault(one.stack, {})[name] = rate_words(stock, name)
     return found
@@ -84,9 +86,9 @@ def runs_of(case, jobs):
 def with_pace(script, runs):
     """The job's script, in which these runs of fio, and merges, are held to their rates."""
     for name, words in runs.items():
-        if name == BESIDE_MERGE:
-            script = script.replace(f"merging {MERGE[0]} ", THROTTLED.format(share=words) +
-                                    f"merging {MERGE[0]} ")
+        if name == MERGE[0]:
+            script = script.replace(f"merging {name} ", THROTTLED.format(share=words) +
+                                    f"merging {name} ")
             continue
         script = re.sub(rf"^((?:measure|writer) {re.escape(name)})(?= )", rf"\1 {words}", script,
                         flags=re.M)

@@ -3,6 +3,9 @@
 
 import json
 
+# So many requests at least have been slower than a percentile that is shown.
+SLOWER = 4
+
 
 def fio(job, name, number=0):
     """One job of fio's report."""
@@ -35,7 +38,8 @@ def time_of(job, name, number, what):
     "sync-p99.9". In milliseconds."""
     if what == "slowest":
         return direction(fio(job, name, number))["clat_ns"]["max"] / 1e6
-    known = sync_percentiles(job, name) if what.startswith("sync-") else percentiles(job, name, number)
+    known = (sync_percentiles(job, name) if what.startswith("sync-") else
+             of_times(direction(fio(job, name, number))["clat_ns"]))
     return known[float(what.rpartition("p")[2])]
 
 
@@ -67,9 +71,16 @@ def of_times(times):
     return {float(key): value / 1e6 for key, value in times.get("percentile", {}).items()}
 
 
+def is_known(percent, count):
+    """Of so few requests that hardly one was slower, a percentile is but one request's time."""
+    return count * (100 - percent) >= 100 * SLOWER
+
+
 def percentiles(job, name, number=0, unit=""):
-    """How long requests took, in milliseconds."""
-    return of_times(done_by(job, name, number, unit)["clat_ns"])
+    """How long requests took, in milliseconds, as far as there were enough of them."""
+    done = done_by(job, name, number, unit)
+    return {percent: time for percent, time in of_times(done["clat_ns"]).items()
+            if is_known(percent, done["total_ios"])}
 
 
 def sync_percentiles(job, name):

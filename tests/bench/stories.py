@@ -114,11 +114,11 @@ def raid(cache, volumes):
 
 
 MIX = ("measure mix --rw=randrw --rwmixread=80 --bs=4k --size=700m --numjobs=100 --group_reporting"
-       " --ioengine=psync --ramp_time=5 --runtime=15 --time_based")
+       " --ioengine=psync --ramp_time=5 --runtime=30 --time_based")
 
 B = Table(
     "b-mix", "B. 100 threads, 80 % reads, RAID10 of six disks with a battery-backed cache",
-    "fio, random 4 KiB, 15 virtual seconds after 5 that fill the caches of 2 MiB for each disk.",
+    "fio, random 4 KiB, 30 virtual seconds after 5 that fill the caches of 2 MiB for each disk.",
     [Row("mix/reads", "reads", "reads io/s"), Row("mix/writes", "writes", "writes io/s"),
      Row("mix/latency", "mean latency of a write", "writes ms", ratio=False)],
     columns(ALL, raid("cache battery cache_blocks 512", cut("/dev/md0", 768, 1400)), lambda stack: MIX),
@@ -224,7 +224,7 @@ def with_neighbour(stack):
 
 
 SYNC = "--bs=4k --size=32m --ioengine=psync --sync=1"
-TIMED = "--ramp_time=4 --runtime=12 --time_based"
+TIMED = "--ramp_time=4 --runtime=40 --time_based"
 OTHER = f"--filename=/dev/mapper/other --rw=randrw --bs=4k --size=256m {TIMED}"
 BOTH = f"--rw=randwrite --bs=4k --size=384m --iodepth=4 {TIMED} --name=other {OTHER}"
 
