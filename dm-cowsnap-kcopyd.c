@@ -65,13 +65,22 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "dm-cowsnap-compat.h"
 #include "dm-cowsnap-kcopyd.h"
 
 #define ENGINE_MIN_BUDGET_KIB	16U
 #define ENGINE_MAX_BUDGET_KIB	1048576U
+
+/*
+ * So much of its budget an engine has when it is made, unless a job needs more. The rest comes
+ * so many jiffies later: who makes a snapshot, with the origin suspended, does not wait for it.
+ */
+#define ENGINE_FIRST_KIB	1024U
+#define ENGINE_REST_LATER	(HZ / 10)
 
 /* So many pages are allocated together: 2^PAGES_ORDER. */
 #define PAGES_ORDER		4U
@@ -172,6 +181,10 @@ struct cow_engine {
 	long nr_pages;			/* all there are, in use or not */
 	long nr_wanted;			/* for jobs, and for those that are kept */
 	unsigned int nr_base;		/* of nr_wanted, for jobs; READ_ONCE without lock */
+
+	struct mutex base_lock;		/* guards the changes of nr_base, and: */
+	unsigned int nr_budget;		/* what it is to be */
+	struct delayed_work rest;	/* the rest of it */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */
@@ -304,6 +317,7 @@ static int pages_alloc(struct cow_pages *pages, long nr)
 			order = 0;
 			r = 0;
 		}
+		cond_resched();
 	}
 	return r;
 }
@@ -1573,18 +1587,49 @@ static int engine_want(struct cow_engine *e, long more)
 	return r;
 }
 
+/* Have at least @nr pages for jobs. */
+static int engine_raise(struct cow_engine *e, unsigned int nr)
+{
+	int r = 0;
+
+	lockdep_assert_held(&e->base_lock);
+	if (nr <= e->nr_base)
+		return 0;
+	r = engine_want(e, nr - e->nr_base);
+	if (!r)
+		WRITE_ONCE(e->nr_base, nr);
+	return r;
+}
+
+/*
+ * What is missing of the budget. Memory that is short now may be had when the next store is
+ * opened; until then less is copied at a time. Nothing here waits for I/O, which may be the
+ * origin's: others wait for base_lock while that is suspended.
+ */
+static void engine_rest(struct work_struct *work)
+{
+	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
+	unsigned int noio = memalloc_noio_save();
+
+	mutex_lock(&e->base_lock);
+	engine_raise(e, e->nr_budget);
+	mutex_unlock(&e->base_lock);
+	memalloc_noio_restore(noio);
+}
+
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 {
-	unsigned int want = max(sectors_to_pages(sectors),
-				clamp(READ_ONCE(kcopyd_budget), ENGINE_MIN_BUDGET_KIB,
-				      ENGINE_MAX_BUDGET_KIB) >> (PAGE_SHIFT - 10));
+	unsigned int kib = clamp(READ_ONCE(kcopyd_budget), ENGINE_MIN_BUDGET_KIB,
+				 ENGINE_MAX_BUDGET_KIB);
 	int r;
 
-	if (want <= e->nr_base)
-		return 0;
-	r = engine_want(e, want - e->nr_base);
-	if (!r)
-		WRITE_ONCE(e->nr_base, want);
+	mutex_lock(&e->base_lock);
+	r = engine_raise(e, max(sectors_to_pages(sectors),
+				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)));
+	e->nr_budget = kib >> (PAGE_SHIFT - 10);
+	if (!r && e->nr_base < e->nr_budget)
+		schedule_delayed_work(&e->rest, ENGINE_REST_LATER);
+	mutex_unlock(&e->base_lock);
 	return r;
 }
 
@@ -1645,6 +1690,8 @@ static void engine_init(struct cow_engine *e)
 	kthread_init_delayed_work(&e->unpause, engine_unpause);
 	kthread_init_delayed_work(&e->wake_later, engine_wake_later);
 	kthread_init_delayed_work(&e->gathered, engine_gathered);
+	mutex_init(&e->base_lock);
+	INIT_DELAYED_WORK(&e->rest, engine_rest);
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->writing);
@@ -1698,6 +1745,7 @@ free:
 
 void cow_engine_destroy(struct cow_engine *e)
 {
+	cancel_delayed_work_sync(&e->rest);
 	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
 	/* Its last rounds may start timers, these wake it, and a round may queue the next one. */

@@ -40,18 +40,19 @@ struct cow_scan {
 	u32 block;
 	struct cow_scan_read *read[SCAN_READS];	/* a ring of @nr_reads */
 	unsigned int nr_reads;
+	unsigned int most;		/* blocks of a read */
 	unsigned int first, nr;		/* those under way, or being looked at */
 	bool looked_at;			/* the first of them */
 	DECLARE_BITMAP(unreadable, SCAN_SECTORS);
 };
 
-static struct cow_scan_read *read_alloc(void)
+static struct cow_scan_read *read_alloc(size_t bytes)
 {
 	struct cow_scan_read *read = kzalloc(sizeof(*read), GFP_KERNEL | __GFP_NOWARN);
 
 	if (!read)
 		return NULL;
-	read->buffer = kvmalloc(SCAN_SECTORS << SECTOR_SHIFT, GFP_KERNEL | __GFP_NOWARN);
+	read->buffer = kvmalloc(bytes, GFP_KERNEL | __GFP_NOWARN);
 	if (read->buffer)
 		return read;
 	kfree(read);
@@ -90,7 +91,7 @@ static void read_start(struct cow_scan *scan, struct cow_scan_read *read)
 /* What @read is to read. False: there is nothing more. */
 static bool take_next(struct cow_scan *scan, struct cow_scan_read *read)
 {
-	u32 all = scan->store->space.blocks, most, left;
+	u32 all = scan->store->space.blocks, left;
 
 	if (scan->block == scan->seg.blocks) {
 		cowsnap_get_segment(scan->geometry, ++scan->index, &scan->seg);
@@ -98,11 +99,10 @@ static bool take_next(struct cow_scan *scan, struct cow_scan_read *read)
 	}
 	if (scan->seg.first_block + scan->block >= all)
 		return false;
-	most = (SCAN_SECTORS << SECTOR_SHIFT) / scan->geometry->block_bytes;
 	left = min_t(u64, scan->seg.blocks, all - scan->seg.first_block) - scan->block;
 	read->seg = scan->seg;
 	read->block = scan->block;
-	read->nr = min(left, most);
+	read->nr = min(left, scan->most);
 	scan->block += read->nr;
 	return true;
 }
@@ -137,8 +137,18 @@ static void drop_first(struct cow_scan *scan)
 	scan->looked_at = false;
 }
 
+/* The tables of a small store are short: they grow with their place. The first is two at most. */
+static sector_t largest_read(const struct cow_store *store)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	u32 chunks = max(2U, cowsnap_table_chunks(g, store->space.nr_chunks));
+
+	return min_t(sector_t, (sector_t)chunks << g->chunk_shift, SCAN_SECTORS);
+}
+
 struct cow_scan *cow_scan_begin(struct cow_store *store)
 {
+	size_t bytes = largest_read(store) << SECTOR_SHIFT;
 	struct cow_scan *scan = kzalloc(sizeof(*scan), GFP_KERNEL);
 	struct cow_scan_read *read;
 
@@ -146,9 +156,10 @@ struct cow_scan *cow_scan_begin(struct cow_store *store)
 		return NULL;
 	scan->store = store;
 	scan->geometry = cow_meta_geometry(store->meta);
+	scan->most = bytes / scan->geometry->block_bytes;
 	cowsnap_get_segment(scan->geometry, 0, &scan->seg);
 	while (scan->nr_reads < min(SCAN_READS, store->space.blocks)) {
-		read = read_alloc();
+		read = read_alloc(bytes);
 		if (!read)
 			break;
 		scan->read[scan->nr_reads++] = read;
