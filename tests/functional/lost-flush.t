@@ -233,6 +233,33 @@ snapshot_users()
 	all_down
 }
 
+# A write that is put off tells nobody. It has FUA, which would tell all.
+put_off()
+{
+	local nowait=("$TOOLS/cowio" nowait /dev/mapper/o - d A 4096 $((2 * U))) was
+
+	begin 8 off
+	dm message o 0 set redirect 0
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	late home 0
+	loses home "$base"
+	keeps home "$base"
+	not_ok "put off: a device that cannot be flushed has no snapshot made" dm message o 0 create 9
+	tells_no_more home "$base"
+	good_again
+	dm suspend --noflush home
+	was=$("${nowait[@]}")
+	dm resume home
+	if [[ $was = *"not supported"* ]]; then
+		skip "put off: a write is tried again" "the kernel offers no NOWAIT here"
+	else
+		is "$was" "Resource temporarily unavailable" "put off: a write is to be tried again"
+	fi
+	told_once o "put off"
+	all_right "put off"
+	all_down
+}
+
 mkmid cow "$store"
 mkmid home "$base"
 record
@@ -242,6 +269,7 @@ data s "private version"
 settling
 tables
 snapshot_users
+put_off
 for name in cow home; do
 	dmremove "$name"
 	dmremove "${name}_mid"
