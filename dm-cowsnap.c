@@ -112,8 +112,7 @@ put_origin:
 /* It was loaded, and may be resumed soon: what need not wait for that is begun. */
 static void table_prepare(struct cow_target *ct)
 {
-	ct->gathers = true;
-	cow_gate_gather(ct->origin);
+	ct->gathers = cow_gate_gather(ct->origin);
 	if (ct->store)
 		cow_store_prepare(ct->store);
 }
