@@ -260,6 +260,34 @@ put_off()
 	all_down
 }
 
+# Most of this device has no FUA, but it says that it has. A write that it does not take may have
+# been told what its cache has lost.
+claimed_fua()
+{
+	local disk base end claims
+	local write=(dd if=/dev/zero of=/dev/mapper/o bs=4096 count=1 oflag=direct,dsync status=none)
+
+	base=$(mkloop 2M)
+	end=$(sectors "$base")
+	if disk=$(mkscsi dev_size_mb=8); then
+		claims=$(printf '%s 0\n%d 8 linear %s 0' "0 $end linear $base" "$end" "$disk")
+		dmcreate claims "$claims"
+	fi
+	if [[ ! $disk || $(cat "$(sysfs /dev/mapper/claims)/queue/fua") != 1 ]]; then
+		skip "claimed FUA" "no device with FUA here"
+		return
+	fi
+	origin_up o /dev/mapper/claims
+	ok "claimed FUA: a write is durable" "${write[@]}"
+	swap_table claims "$(printf '%s 0 0 1000 1 error_writes\n%d 8 linear %s 0' \
+		"0 $end flakey $base" "$end" "$disk")"
+	not_ok "claimed FUA: a write fails" "${write[@]}"
+	swap_table claims "$claims"
+	told_once o "claimed FUA"
+	dmremove o
+	dmremove claims
+}
+
 mkmid cow "$store"
 mkmid home "$base"
 record
@@ -270,6 +298,7 @@ settling
 tables
 snapshot_users
 put_off
+claimed_fua
 for name in cow home; do
 	dmremove "$name"
 	dmremove "${name}_mid"
