@@ -231,6 +231,7 @@ loaded_beside_suspended()
 	both_down
 	dmremove cow
 	dmremove home
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
 }
 
 module_in_use()

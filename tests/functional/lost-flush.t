@@ -264,27 +264,30 @@ put_off()
 # been told what its cache has lost.
 claimed_fua()
 {
-	local disk base end claims
-	local write=(dd if=/dev/zero of=/dev/mapper/o bs=4096 count=1 oflag=direct,dsync status=none)
+	local disk store end claims
 
-	base=$(mkloop 2M)
-	end=$(sectors "$base")
+	store=$(mkloop 16M)
+	end=$(sectors "$store")
 	if disk=$(mkscsi dev_size_mb=8); then
-		claims=$(printf '%s 0\n%d 8 linear %s 0' "0 $end linear $base" "$end" "$disk")
+		claims=$(printf '%s 0\n%d 8 linear %s 0' "0 $end linear $store" "$end" "$disk")
 		dmcreate claims "$claims"
 	fi
 	if [[ ! $disk || $(cat "$(sysfs /dev/mapper/claims)/queue/fua") != 1 ]]; then
 		skip "claimed FUA" "no device with FUA here"
 		return
 	fi
-	origin_up o /dev/mapper/claims
-	ok "claimed FUA: a write is durable" "${write[@]}"
+	fill "$base" "$TEST_TMP/old"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/claims P 8
+	put /dev/mapper/s "$TEST_TMP/old" $((2 * U)) 4096
 	swap_table claims "$(printf '%s 0 0 1000 1 error_writes\n%d 8 linear %s 0' \
-		"0 $end flakey $base" "$end" "$disk")"
-	not_ok "claimed FUA: a write fails" "${write[@]}"
+		"0 $end flakey $store" "$end" "$disk")"
+	cp "$TEST_TMP/old" "$TEST_TMP/scratch"
+	not_ok "claimed FUA: a write fails" put /dev/mapper/s "$TEST_TMP/scratch" $((3 * U)) 4096
 	swap_table claims "$claims"
-	told_once o "claimed FUA"
-	dmremove o
+	told_once s "claimed FUA"
+	ok "claimed FUA: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	all_down
 	dmremove claims
 }
 
@@ -298,10 +301,10 @@ settling
 tables
 snapshot_users
 put_off
-claimed_fua
 for name in cow home; do
 	dmremove "$name"
 	dmremove "${name}_mid"
 	dmremove "${name}_bad"
 done
+claimed_fua
 done_testing

@@ -126,7 +126,7 @@ neither_names_blocks()
 
 # ---- table blocks that cannot be made ready ----
 
-# tables_end_up WHAT OPTIONS: with a third snapshot. The write of the block that is made ready next
+# tables_end_up WHAT ON_FULL: with a third snapshot. The write of the block that is made ready next
 # ends when tables_fail says so.
 tables_end_up()
 {
@@ -136,8 +136,8 @@ tables_end_up()
 	dmreload s "$(snap_table "$base" /dev/mapper/cow PO)"
 	cp "$TEST_TMP/now" "$TEST_TMP/old3"
 	dm message o 0 create 3
-	# shellcheck disable=SC2086  # words
-	dm message o 0 set $2
+	dm message o 0 set on_full "$2"
+	dm message o 0 set wait_timeout 600
 	# Segments have 8 blocks of tables, and 272 chunks behind these; the first one has 204.
 	next=$(super 0 112 4)
 	bad=$(((205 + (next / 8 - 1) * 273) * 8 + next % 8))
@@ -177,7 +177,7 @@ extension_fails()
 	local what="no tables" failures writer setter
 
 	failures=$(not_extended)
-	tables_end_up "$what" "on_full invalidate"
+	tables_end_up "$what" invalidate
 	put /dev/mapper/s "$TEST_TMP/old0" 0 4096 &
 	writer=$!
 	ok "$what: a snapshot is written to for the first time" wait_for 60 io_is_in_flight s write
@@ -217,7 +217,7 @@ extension_is_tried_again()
 {
 	local what="no tables at first" writer
 
-	tables_end_up "$what" "on_full wait wait_timeout 600"
+	tables_end_up "$what" wait
 	put /dev/mapper/o "$TEST_TMP/now" 0 $((2 * MIB)) &
 	writer=$!
 	wait_for 60 io_is_in_flight o write
