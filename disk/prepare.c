@@ -182,7 +182,7 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
  * Who waits for table blocks decides again, and if there are none he finds the store full. Others
  * wait for a mark, or for zones to be left: that is not over yet.
  */
-static void extended(struct cow_store *store, int r)
+static void extension_ended(struct cow_store *store, int r)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	/* Nobody waits a second time for want of memory. */
@@ -204,7 +204,7 @@ void cow_super_extend_work(struct work_struct *work)
 	if (r)
 		DMWARN_LIMIT("store %pg: its tables could not be extended (%d)", store->bdev, r);
 	spin_lock(&store->origin->state_lock);
-	extended(store, r);
+	extension_ended(store, r);
 	spin_unlock(&store->origin->state_lock);
 }
 

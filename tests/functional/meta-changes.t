@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # What neither superblock takes, and what the block of a snapshot's own record does not take, was not
-# done: a deletion, an option, more table blocks, a snapshot; also after a crash. A store whose tables
-# cannot be extended is full when the rest is used up, and not before.
+# done: a deletion, an option, more table blocks, a snapshot; also after a crash. A store whose
+# tables cannot be extended is full when the rest is used up, and not before.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
