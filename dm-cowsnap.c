@@ -112,8 +112,7 @@ put_origin:
 /* It was loaded, and may be resumed soon: what need not wait for that is begun. */
 static void table_prepare(struct cow_target *ct)
 {
-	ct->gathers = true;
-	cow_gate_gather(ct->origin);
+	ct->gathers = cow_gate_gather(ct->origin);
 	if (ct->store)
 		cow_store_prepare(ct->store);
 }
@@ -247,6 +246,12 @@ static void bio_begin(struct cow_bio *cb)
 	cb->carries = NULL;
 }
 
+/* Whoever hears that it cannot be done now, or that there is no room, takes nothing for lost. */
+static bool may_tell(blk_status_t error)
+{
+	return error != BLK_STS_AGAIN && error != BLK_STS_NOSPC;
+}
+
 static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 {
 	struct cow_bio *cb = dm_per_bio_data(bio, sizeof(*cb));
@@ -256,8 +261,8 @@ static int target_end_io(struct dm_target *ti, struct bio *bio, blk_status_t *er
 		return DM_ENDIO_DONE;
 	r = cow_bio_ended(cb, error);
 	/* A user who was told by an error of this flush needs no other. */
-	if (r == DM_ENDIO_DONE && cb->losses && cow_flush_tells_user(cb->losses, bio->bi_opf) &&
-	    !*error)
+	if (r == DM_ENDIO_DONE && cb->losses && may_tell(*error) &&
+	    cow_flush_tells_user(cb->losses, bio->bi_opf) && !*error)
 		*error = BLK_STS_IOERR;
 	return r;
 }

@@ -201,8 +201,10 @@ static int store_reserve(struct cow_store *store)
 
 void cow_store_prepare(struct cow_store *store)
 {
-	unsigned int noio = cow_admin_enter(store->origin);
+	unsigned int noio;
 
+	if (!cow_admin_try(store->origin, &noio))
+		return;
 	if (list_empty(&store->node))
 		store_reserve(store);
 	cow_admin_leave(store->origin, noio);

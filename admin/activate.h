@@ -10,7 +10,9 @@ struct cow_store;
 
 /*
  * A table that names the store was loaded: what takes its time is done now, as users of the origin
- * may be suspended when it is resumed. What fails is tried again then. May sleep.
+ * may be suspended when it is resumed. What fails is tried again then, and so is all of it if
+ * admin_lock is held: the program that loads may have suspended what its holder waits for. May
+ * sleep for memory.
  */
 void cow_store_prepare(struct cow_store *store);
 

@@ -19,6 +19,7 @@
 #include "disk/prepare.h"
 #include "disk/super.h"
 #include "origin/origin.h"
+#include "store/room.h"
 #include "store/snapshots.h"
 #include "store/state.h"
 #include "store/store.h"
@@ -177,30 +178,33 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
 	return r;
 }
 
-/* What a step has prepared may be used: unblock the store. */
-static void store_prepared(struct cow_store *store, int r, const char *failure)
+/*
+ * Who waits for table blocks decides again, and if there are none he finds the store full. Others
+ * wait for a mark, or for zones to be left: that is not over yet.
+ */
+static void extension_ended(struct cow_store *store, int r)
 {
 	lockdep_assert_held(&store->origin->state_lock);
-	if (store->blocked == COW_STORE_PREPARING)
+	/* Nobody waits a second time for want of memory. */
+	WRITE_ONCE(store->extend_failed, r && (r != -ENOMEM || store->extend_waited));
+	if (store->blocked == COW_STORE_PREPARING && store->extend_waited)
 		cow_store_unblock(store);
-	if (r)
-		__cow_store_invalidate(store, COW_SNAP_INVALID, failure);
+	else if (!r)
+		cow_store_has_room_again(store);
 }
 
 void cow_super_extend_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(work, struct cow_store, extend_work);
 	/* What writers wait for is soon there. */
-	bool waits = READ_ONCE(store->blocked) == COW_STORE_PREPARING;
+	bool waits = READ_ONCE(store->extend_waited);
 	u32 more = store->options.redirect && !waits ? EXTEND_BLOCKS_REDIRECT : 0;
 	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more);
 
+	if (r)
+		DMWARN_LIMIT("store %pg: its tables could not be extended (%d)", store->bdev, r);
 	spin_lock(&store->origin->state_lock);
-	WRITE_ONCE(store->extend_failed, r && r != -ENOMEM);
-	/* If nobody waits there is room still: when that is used up, the store is full. */
-	if (store->blocked != COW_STORE_PREPARING)
-		r = 0;
-	store_prepared(store, r, "its tables could not be extended");
+	extension_ended(store, r);
 	spin_unlock(&store->origin->state_lock);
 }
 
@@ -236,7 +240,11 @@ void cow_super_mark_work(struct work_struct *work)
 	r = super_mark(store);
 	cow_super_unlock(store);
 	spin_lock(&store->origin->state_lock);
-	store_prepared(store, r, "a snapshot could not be marked as written to");
+	if (store->blocked == COW_STORE_PREPARING)
+		cow_store_unblock(store);
+	if (r)
+		__cow_store_invalidate(store, COW_SNAP_INVALID,
+				       "a snapshot could not be marked as written to");
 	spin_unlock(&store->origin->state_lock);
 }
 

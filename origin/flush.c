@@ -7,6 +7,7 @@
 
 #include "dm-cowsnap.h"
 #include "origin/flush.h"
+#include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/store.h"
 
@@ -22,8 +23,23 @@
 /* While a device hangs, whoever waits for it is no hung task. */
 #define WAIT_JIFFIES	(10 * HZ)
 
-/* By then the data has ended that stood behind a flush. */
-#define TOLD_JIFFIES	(30 * HZ)
+/* A device gives up on its data by then: SCSI tries five times, half a minute each. */
+#define DATA_JIFFIES	(150 * HZ)
+
+/* By then the data has ended that stood behind a flush. The gate may have held it back before. */
+static unsigned long told_jiffies(void)
+{
+	return cow_hold_timeout() + DATA_JIFFIES;
+}
+
+/*
+ * Device mapper (since 6.11) and md claim FUA whatever is below them. There the block layer may
+ * flush in place of it.
+ */
+static bool has_own_fua(struct block_device *bdev)
+{
+	return bdev_fua(bdev) && queue_is_mq(bdev_get_queue(bdev));
+}
 
 /* Does a bio with these flags, if it is one for @bdev, have the cache of it flushed? */
 static bool has_flushed(struct block_device *bdev, const struct gendisk *disk, blk_opf_t opf)
@@ -31,7 +47,7 @@ static bool has_flushed(struct block_device *bdev, const struct gendisk *disk, b
 	if (bdev->bd_disk != disk || !bdev_write_cache(bdev))
 		return false;
 	/* The block layer flushes in place of FUA. */
-	return opf & REQ_PREFLUSH || (opf & REQ_FUA && !bdev_fua(bdev));
+	return opf & REQ_PREFLUSH || (opf & REQ_FUA && !has_own_fua(bdev));
 }
 
 /* Flushes of the origin's users reach this store as well: it has writes of theirs. */
@@ -44,10 +60,21 @@ static bool has_origin(const struct cow_store *store)
 	return READ_ONCE(store->merging) || (is_sealed && store->bdev == o->sealed_bdev);
 }
 
+/*
+ * Who is told of it at this moment may have looked at the bits before they are set, and not note
+ * when that was.
+ */
+static void nobody_knows(struct cow_losses *losses)
+{
+	WRITE_ONCE(losses->told, jiffies);
+	/* Pairs with the acquire in cow_flush_begins(). */
+	atomic_set_release(&losses->untold, LOST_FOR_ALL);
+}
+
 static void lose(struct cow_losses *losses)
 {
 	atomic_inc(&losses->failed);
-	atomic_set(&losses->untold, LOST_FOR_ALL);
+	nobody_knows(losses);
 }
 
 /*
@@ -75,7 +102,7 @@ void cow_flush_failed(struct cow_origin *o, struct gendisk *disk, blk_opf_t opf,
 			continue;
 		lose(&store->losses);
 		if (has_origin(store))
-			atomic_set(&o->losses.untold, LOST_FOR_ALL);
+			nobody_knows(&o->losses);
 	}
 	rcu_read_unlock();
 }
@@ -122,8 +149,9 @@ int cow_flush(struct cow_origin *o, struct block_device *bdev)
 
 void cow_flush_begins(struct cow_losses *losses)
 {
-	if (unlikely(atomic_read(&losses->untold) == LOST_FOR_FUA) &&
-	    time_after(jiffies, READ_ONCE(losses->told) + TOLD_JIFFIES))
+	/* Pairs with the release in nobody_knows(). */
+	if (unlikely(atomic_read_acquire(&losses->untold) == LOST_FOR_FUA) &&
+	    time_after(jiffies, READ_ONCE(losses->told) + told_jiffies()))
 		atomic_cmpxchg(&losses->untold, LOST_FOR_FUA, 0);
 }
 

@@ -21,7 +21,7 @@ struct cow_origin;
 struct cow_losses {
 	atomic_t failed;		/* flushes, anybody's */
 	atomic_t untold;		/* who of its users has not been told of one */
-	unsigned long told;		/* jiffies, when one was */
+	unsigned long told;		/* jiffies, when one was, or when one has failed */
 };
 
 /*
@@ -36,7 +36,7 @@ static inline unsigned int cow_losses(const struct cow_losses *losses)
 /*
  * A bio for @disk with these flags has failed with @status: if it was to flush, that counts for the
  * origin and its stores, as far as they are on that disk. So does a write with FUA, where the block
- * layer flushes behind it. In its end_io, before its owner hears of it: who flushes after that is
+ * layer may flush behind it. In its end_io, before its owner hears of it: who flushes after that is
  * told. Any context.
  */
 void cow_flush_failed(struct cow_origin *origin, struct gendisk *disk, blk_opf_t opf,
@@ -50,8 +50,9 @@ int cow_flush_io(struct cow_origin *origin, struct block_device *bdev, struct bi
 int cow_flush(struct cow_origin *origin, struct block_device *bdev);
 
 /*
- * A user's empty flush begins. If an earlier one has told of a loss, and for half a minute no write
- * with FUA came behind it, it was no part of one, and its user has heard. Any context.
+ * A user's empty flush begins. If an earlier one has told of a loss, and no write with FUA came
+ * behind it in time, it was no part of one, and its user has heard. In time is hold_timeout and two
+ * and a half minutes. Any context.
  */
 void cow_flush_begins(struct cow_losses *losses);
 

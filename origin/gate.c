@@ -49,6 +49,15 @@ unsigned int cow_admin_enter(struct cow_origin *o)
 	return noio;
 }
 
+bool cow_admin_try(struct cow_origin *o, unsigned int *noio)
+{
+	*noio = memalloc_noio_save();
+	if (mutex_trylock(&o->admin_lock))
+		return true;
+	memalloc_noio_restore(*noio);
+	return false;
+}
+
 void cow_admin_leave(struct cow_origin *o, unsigned int noio)
 {
 	mutex_unlock(&o->admin_lock);
@@ -100,12 +109,14 @@ void cow_gate_spread(struct cow_origin *o)
 		percpu_ref_switch_to_percpu(&o->gate);
 }
 
-void cow_gate_gather(struct cow_origin *o)
+bool cow_gate_gather(struct cow_origin *o)
 {
-	mutex_lock(&o->admin_lock);
+	if (!mutex_trylock(&o->admin_lock))
+		return false;
 	o->nr_gathering++;
 	percpu_ref_switch_to_atomic(&o->gate, NULL);
 	mutex_unlock(&o->admin_lock);
+	return true;
 }
 
 void cow_gate_let_go(struct cow_origin *o)

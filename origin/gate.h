@@ -17,6 +17,12 @@ unsigned int cow_admin_enter(struct cow_origin *origin);
 void cow_admin_leave(struct cow_origin *origin, unsigned int noio);
 
 /*
+ * The same for who may have suspended what the holder waits for. False: somebody holds it, and
+ * there is nothing to leave. Any context that is a task's.
+ */
+bool cow_admin_try(struct cow_origin *origin, unsigned int *noio);
+
+/*
  * How long new writes are held back for those that the device does not finish, in jiffies: the
  * module parameter hold_timeout. Any context.
  */
@@ -52,9 +58,10 @@ void cow_origin_thaw(struct cow_origin *origin);
 
 /*
  * A table was loaded whose resumption may shut the gate: until it is let go, which the caller owes,
- * writes are counted in one place. Does not wait for that. Context: may sleep.
+ * writes are counted in one place. Does not wait for that. False: not just now, and nothing is
+ * owed; it is done when the gate is shut. Context: a task's.
  */
-void cow_gate_gather(struct cow_origin *origin);
+bool cow_gate_gather(struct cow_origin *origin);
 
 /* The table was resumed, or is gone. Count per processor again, if no other one needs else. */
 void cow_gate_let_go(struct cow_origin *origin);

@@ -111,6 +111,7 @@ int cow_store_no_room(struct cow_store *store, bool must)
 	/* cow_store_room() tries an extension that failed again; that is not waited for. */
 	if (space->geometry && space->blocks < space->max_blocks && !store->extend_failed) {
 		cow_store_set_blocked(store, COW_STORE_PREPARING);
+		WRITE_ONCE(store->extend_waited, true);
 		queue_work(store->origin->wq, &store->extend_work);
 		return -EBUSY;
 	}

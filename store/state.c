@@ -41,6 +41,7 @@ void cow_store_unblock(struct cow_store *store)
 
 	lockdep_assert_held(&o->state_lock);
 	cow_store_set_blocked(store, COW_STORE_OPEN);
+	WRITE_ONCE(store->extend_waited, false);
 	list_splice_tail_init(&store->waiting, &o->deferred);
 	mod_delayed_work(o->wq, &o->decide_work, 0);
 }

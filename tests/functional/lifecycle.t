@@ -10,7 +10,7 @@
 need fio
 MIB=1048576
 
-plan 30
+plan 37
 
 both_up()
 {
@@ -199,6 +199,41 @@ snapshot_removed_under_load()
 	dmremove o
 }
 
+# A program that has suspended a device loads tables before it resumes it: that waits for nobody
+# who waits for the device.
+loaded_beside_suspended()
+{
+	local maker
+
+	dmcreate home "$(linear_table "$base")"
+	dmcreate cow "$(linear_table "$store")"
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
+	fill /dev/mapper/home "$TEST_TMP/new"
+	origin_up o /dev/mapper/home
+	snap_up s /dev/mapper/home /dev/mapper/cow P 8
+	cp "$TEST_TMP/new" "$TEST_TMP/old"
+	dm suspend home
+	dm message o 0 create 2 &
+	maker=$!
+	# It flushes home.
+	sleep 2
+	ok "a snapshot waits for a device that is suspended" kill -0 "$maker"
+	ok "meanwhile a table of the origin is loaded" \
+		timeout 30 dmsetup load o --table "$(origin_table /dev/mapper/home)"
+	ok "and one of a snapshot" \
+		timeout 30 dmsetup load s --table "$(snap_table /dev/mapper/home /dev/mapper/cow P)"
+	dm resume home
+	ok "the snapshot is made when the device is resumed" wait "$maker"
+	ok "the table of the origin is resumed" dm resume o
+	ok "and that of the snapshot" dm resume s
+	put /dev/mapper/o "$TEST_TMP/new" 0 $MIB
+	ok "copies go on" same /dev/mapper/s "$TEST_TMP/old"
+	both_down
+	dmremove cow
+	dmremove home
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
+}
+
 module_in_use()
 {
 	origin_up o "$base"
@@ -227,4 +262,5 @@ under_load
 removed_under_load o s
 removed_under_load s o
 snapshot_removed_under_load
+loaded_beside_suspended
 module_in_use

@@ -233,6 +233,64 @@ snapshot_users()
 	all_down
 }
 
+# A write that is put off tells nobody. It has FUA, which would tell all.
+put_off()
+{
+	local nowait=("$TOOLS/cowio" nowait /dev/mapper/o - d A 4096 $((2 * U))) was
+
+	begin 8 off
+	dm message o 0 set redirect 0
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * U)) 4096
+	late home 0
+	loses home "$base"
+	keeps home "$base"
+	not_ok "put off: a device that cannot be flushed has no snapshot made" dm message o 0 create 9
+	tells_no_more home "$base"
+	good_again
+	dm suspend --noflush home
+	was=$("${nowait[@]}")
+	dm resume home
+	if [[ $was = *"not supported"* ]]; then
+		skip "put off: a write is tried again" "the kernel offers no NOWAIT here"
+	else
+		is "$was" "Resource temporarily unavailable" "put off: a write is to be tried again"
+	fi
+	told_once o "put off"
+	all_right "put off"
+	all_down
+}
+
+# Most of this device has no FUA, but it says that it has. A write that it does not take may have
+# been told what its cache has lost.
+claimed_fua()
+{
+	local disk store end claims
+
+	store=$(mkloop 16M)
+	end=$(sectors "$store")
+	if disk=$(mkscsi dev_size_mb=8); then
+		claims=$(printf '%s 0\n%d 8 linear %s 0' "0 $end linear $store" "$end" "$disk")
+		dmcreate claims "$claims"
+	fi
+	if [[ ! $disk || $(cat "$(sysfs /dev/mapper/claims)/queue/fua") != 1 ]]; then
+		skip "claimed FUA" "no device with FUA here"
+		return
+	fi
+	fill "$base" "$TEST_TMP/old"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/claims P 8
+	put /dev/mapper/s "$TEST_TMP/old" $((2 * U)) 4096
+	swap_table claims "$(printf '%s 0 0 1000 1 error_writes\n%d 8 linear %s 0' \
+		"0 $end flakey $store" "$end" "$disk")"
+	cp "$TEST_TMP/old" "$TEST_TMP/scratch"
+	not_ok "claimed FUA: a write fails" put /dev/mapper/s "$TEST_TMP/scratch" $((3 * U)) 4096
+	swap_table claims "$claims"
+	told_once s "claimed FUA"
+	ok "claimed FUA: the snapshot is right" same /dev/mapper/s "$TEST_TMP/old"
+	all_down
+	dmremove claims
+}
+
 mkmid cow "$store"
 mkmid home "$base"
 record
@@ -242,9 +300,11 @@ data s "private version"
 settling
 tables
 snapshot_users
+put_off
 for name in cow home; do
 	dmremove "$name"
 	dmremove "${name}_mid"
 	dmremove "${name}_bad"
 done
+claimed_fua
 done_testing

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # What neither superblock takes, and what the block of a snapshot's own record does not take, was not
-# done: a deletion, an option, more table blocks, a snapshot; also after a crash.
+# done: a deletion, an option, more table blocks, a snapshot; also after a crash. A store whose
+# tables cannot be extended is full when the rest is used up, and not before.
 
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/store.sh"
@@ -123,6 +124,113 @@ neither_names_blocks()
 	dmremove cow
 }
 
+# ---- table blocks that cannot be made ready ----
+
+# tables_end_up WHAT ON_FULL: with a third snapshot. The write of the block that is made ready next
+# ends when tables_fail says so.
+tables_end_up()
+{
+	local next
+
+	up 512
+	dmreload s "$(snap_table "$base" /dev/mapper/cow PO)"
+	cp "$TEST_TMP/now" "$TEST_TMP/old3"
+	dm message o 0 create 3
+	dm message o 0 set on_full "$2"
+	dm message o 0 set wait_timeout 600
+	# Segments have 8 blocks of tables, and 272 chunks behind these; the first one has 204.
+	next=$(super 0 112 4)
+	bad=$(((205 + (next / 8 - 1) * 273) * 8 + next % 8))
+	dmcreate bad "0 1 error"
+	dmcreate late "0 1 delay /dev/mapper/bad 0 0 /dev/mapper/bad 0 120000"
+	swap_table cow "$(partly_table "$store" "$bad" 1 linear /dev/mapper/late 0)"
+	put /dev/mapper/o "$TEST_TMP/now" $((2 * MIB)) $((5 * MIB))
+	ok "$1: tables are extended, ahead of need" wait_for 60 writes_are_delayed late 1
+}
+
+# tables_fail TABLE: what is late fails. The block has this table from now on.
+tables_fail()
+{
+	dmreload late "$1"
+}
+
+tables_end_down()
+{
+	down
+	dmremove late
+	dmremove bad
+}
+
+not_extended()
+{
+	kernel_log | grep -c 'its tables could not be extended (-5)'
+}
+
+not_extended_again()
+{
+	(($(not_extended) > $1))
+}
+
+# Who waits for something else meanwhile has nothing to do with it.
+extension_fails()
+{
+	local what="no tables" failures writer setter
+
+	failures=$(not_extended)
+	tables_end_up "$what" invalidate
+	put /dev/mapper/s "$TEST_TMP/old0" 0 4096 &
+	writer=$!
+	ok "$what: a snapshot is written to for the first time" wait_for 60 io_is_in_flight s write
+	dm message o 0 set log on &
+	setter=$!
+	tables_fail "0 1 error"
+	ok "$what: the extension fails" wait_for 60 not_extended_again "$failures"
+	ok "$what: the snapshot's write ends well" wait "$writer"
+	ok "$what: and so does the message" wait "$setter"
+	like "$(status s)" '^[0-9]+/' "$what: the snapshots are valid"
+	all_right "$what" 0 2 3
+}
+
+# It fails again, and now it is waited for.
+extension_fails_again()
+{
+	local what="no tables again"
+
+	cp "$TEST_TMP/old0" "$TEST_TMP/scratch"
+	not_ok "$what: a snapshot's own write fails" \
+		put /dev/mapper/s "$TEST_TMP/scratch" $((3 * MIB)) $((2 * MIB))
+	image /dev/mapper/s "$TEST_TMP/old0"
+	like "$(status s)" '^[0-9]+/' "$what: the snapshots are valid"
+	all_right "$what" 0 2 3
+	ok "$what: the origin goes on" put /dev/mapper/o "$TEST_TMP/now" 0 $((2 * MIB))
+	is "$(status s)" Overflow "$what: the store is full"
+	ok "$what: the origin is right" same /dev/mapper/o "$TEST_TMP/now"
+	ok "$what: after a crash the store is opened" cut_up
+	is "$(not_invalid "$cut_base" "$cut_store" 0 2 3)" "" \
+		"$what: after a crash the snapshots are invalid"
+	dmremove x
+	tables_end_down
+}
+
+# Who may wait for room goes on when the next try has succeeded.
+extension_is_tried_again()
+{
+	local what="no tables at first" writer
+
+	tables_end_up "$what" wait
+	put /dev/mapper/o "$TEST_TMP/now" 0 $((2 * MIB)) &
+	writer=$!
+	wait_for 60 io_is_in_flight o write
+	# All that is ready is used up.
+	sleep 2
+	tables_fail "0 1 linear $store $bad"
+	ok "$what: a write waits until there are some" wait_for 60 has_ended "$writer"
+	ok "$what: and ends well" wait "$writer"
+	like "$(status s)" '^[0-9]+/' "$what: the snapshots are valid"
+	all_right "$what" 0 2 3
+	tables_end_down
+}
+
 # ---- records in a block of their own ----
 
 # own_records_up: $bad is the sector with the records of snapshots 22 and 2.
@@ -195,6 +303,9 @@ neither_deletes
 neither_sets
 one_names_blocks
 neither_names_blocks
+extension_fails
+extension_fails_again
+extension_is_tried_again
 own_record_creates
 own_record_deletes
 own_record_undone create 30

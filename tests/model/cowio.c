@@ -289,12 +289,12 @@ static ssize_t nowait_io(int fd, char direction, char letter, long offset, long 
 	memset(buf, letter, bytes);
 	if (direction == 'r')
 		return preadv2(fd, &iov, 1, offset, RWF_NOWAIT);
-	return pwritev2(fd, &iov, 1, offset, RWF_NOWAIT);
+	return pwritev2(fd, &iov, 1, offset, RWF_NOWAIT | (direction == 'd' ? RWF_DSYNC : 0));
 }
 
 /*
- * nowait DEV IMAGE r|w LETTER BYTES OFFSET...: says of each what came of it. What
- * was written goes to the image.
+ * nowait DEV IMAGE r|w|d LETTER BYTES OFFSET...: says of each what came of it. What
+ * was written goes to the image. d: a write that is to be durable when it ends.
  */
 static int do_nowait(int argc, char **argv)
 {
@@ -310,7 +310,7 @@ static int do_nowait(int argc, char **argv)
 			printf("complete\n");
 		else
 			printf("%s\n", done < 0 ? strerror(errno) : "part");
-		if (done == bytes && argv[2][0] == 'w' && image >= 0)
+		if (done == bytes && argv[2][0] != 'r' && image >= 0)
 			write_at(image, argv[1], number(argv[i]), bytes);
 	}
 	return 0;
