@@ -440,6 +440,41 @@ ok "create: without that it goes on" cowsnap create --name data "$plain" "$other
 is "$("$tool" list data | grep -c @)" 0 "create: the first snapshot is gone"
 cowsnap remove data >/dev/null
 
+# ---- nobody mounts an origin that is about to be rolled back ----
+
+# is_claimed DEV: nobody else can mount it.
+is_claimed()
+{
+	! perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) or exit 1' "$1"
+}
+
+cowsnap create --name data "$plain" "$store" >/dev/null
+mkfs.ext4 -q /dev/mapper/data
+cowsnap snapshot data >/dev/null
+# For some seconds it is tried to take the snapshot's device away.
+cowsnap activate data@1 >/dev/null
+exec {held}</dev/mapper/data@1
+"$tool" rollback -q data@1 >"$TEST_TMP/said" 2>&1 &
+pid=$!
+ok "rollback: it claims the origin" wait_for 20 is_claimed /dev/mapper/data
+not_ok "rollback: then nobody can mount it" mount /dev/mapper/data "$view"
+exec {held}<&-
+wait "$pid"
+is "$? $(<"$TEST_TMP/said")" "0 data is what data@1 was, which is gone" \
+	"rollback: the device mapper can change it all the same"
+ok "rollback: then it can be mounted" mount /dev/mapper/data "$view"
+umount "$view"
+cowsnap snapshot data >/dev/null
+cowsnap activate data@1 >/dev/null
+exec {held}</dev/mapper/data@1
+refused 'in use through /dev/mapper/data@1' "rollback: the snapshot stays open" rollback -q data@1
+not_ok "rollback: after a failure the origin is free" is_claimed /dev/mapper/data
+exec {held}<&-
+exec {held}</dev/mapper/data
+refused 'in use: end what has it open' "rollback: an open origin is refused" rollback -q data@1
+exec {held}<&-
+cowsnap remove -f data >/dev/null
+
 # ---- what a discard does, after a rollback that another process ends ----
 
 cowsnap create --discard none --name data "$plain" "$store" >/dev/null
