@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "lib/map.h"
@@ -27,8 +28,12 @@ struct cowsnap *session_open(const struct words *w)
 		cowsnap_close(c);
 		return NULL;
 	}
-	if (option_given(w, "dry-run"))
+	if (option_given(w, "dry-run")) {
 		cowsnap_dry_run(c, print_line, NULL);
+		return c;
+	}
+	/* While the system's own volume is suspended, no page of this can be read from it. */
+	mlockall(MCL_CURRENT);
 	return c;
 }
 
