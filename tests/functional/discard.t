@@ -134,14 +134,9 @@ room_of_discarded()
 	both_down
 }
 
-origin_counter()
-{
-	status o | tr ' ' '\n' | grep -A1 -x "$1" | tail -n 1
-}
-
 is_held()
 {
-	(($(origin_counter held) > 0))
+	(($(key_of o held) > 0))
 }
 
 # held_discard: as long as can be, and a snapshot is made meanwhile.
@@ -165,9 +160,9 @@ held_discard()
 	ok "a discard is held back while a snapshot is made" wait_for 60 is_held
 	dmreload home "$(linear_table "$big")"
 	wait
-	is "$(origin_counter held)" 1 "it is one request"
-	ok "it waits for its copies in parts: $(origin_counter parked)" \
-		test "$(origin_counter parked)" -ge 4
+	is "$(key_of o held)" 1 "it is one request"
+	ok "it waits for its copies in parts: $(key_of o parked)" \
+		test "$(key_of o parked)" -ge 4
 	dmremove s
 	dmremove o
 	dmremove home
