@@ -454,7 +454,7 @@ cowsnap snapshot data >/dev/null
 # For some seconds it is tried to take the snapshot's device away.
 cowsnap activate data@1 >/dev/null
 exec {held}</dev/mapper/data@1
-"$tool" rollback -q data@1 >"$TEST_TMP/said" 2>&1 &
+"$tool" rollback -q data@1 >"$TEST_TMP/said" 2>&1 {held}<&- &
 pid=$!
 ok "rollback: it claims the origin" wait_for 20 is_claimed /dev/mapper/data
 not_ok "rollback: then nobody can mount it" mount /dev/mapper/data "$view"
