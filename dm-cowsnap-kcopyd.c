@@ -207,6 +207,7 @@ struct cow_engine {
 
 	unsigned int throttle;		/* percent of time; READ_ONCE, WRITE_ONCE */
 	bool hurry;			/* the same; no rest for now */
+	bool closing;			/* the same; nor does any copy wait for others */
 	struct cow_engine_stats stats;	/* written by the worker */
 };
 
@@ -419,7 +420,7 @@ static void engine_wake(struct cow_engine *e)
 /* Percent of time in force. */
 static unsigned int copy_percent(const struct cow_engine *e)
 {
-	return READ_ONCE(e->hurry) ? 100 : READ_ONCE(e->throttle);
+	return READ_ONCE(e->hurry) || READ_ONCE(e->closing) ? 100 : READ_ONCE(e->throttle);
 }
 
 /* How many of those whose bios have ended may send another one soon? */
@@ -445,6 +446,8 @@ static bool are_gathered_quickly(const struct cow_engine *e)
 static bool are_gathered(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->queue_lock);
+	if (READ_ONCE(e->closing))
+		return true;
 	if (!e->rotational)
 		return are_gathered_quickly(e);
 	if (READ_ONCE(e->write_ns) * (e->cached ? QUICK_STORE_CACHED : QUICK_STORE) <
@@ -470,7 +473,7 @@ static bool holds_back(struct cow_engine *e)
 
 	lockdep_assert_held(&e->queue_lock);
 	return e->cached && e->nr_going && next && next->patient && copy_percent(e) >= 100 &&
-	       time_before(jiffies, e->hold_until);
+	       !READ_ONCE(e->closing) && time_before(jiffies, e->hold_until);
 }
 
 /* A patient job has been read. */
@@ -1648,6 +1651,12 @@ void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)
 void cow_engine_set_hurry(struct cow_engine *e, bool hurry)
 {
 	WRITE_ONCE(e->hurry, hurry);
+	cow_engine_kick(e);
+}
+
+void cow_engine_set_closing(struct cow_engine *e, bool closing)
+{
+	WRITE_ONCE(e->closing, closing);
 	cow_engine_kick(e);
 }
 

@@ -501,8 +501,10 @@ static void store_close(struct cow_store *store)
 		cow_absent_add(origin, cow_meta_uuid(store->meta), false);
 	store_unhook(store);
 	cow_track_release(store);
+	cow_engine_set_closing(origin->engine, true);
 	wait_event(store->idle, store_is_idle(store));
 	cow_undo_close(store);
+	cow_engine_set_closing(origin->engine, false);
 	cow_engine_buffer(origin->engine, store->undo_reserved, 0);
 	stop_works(store);
 	said = cow_trackers_close(store);

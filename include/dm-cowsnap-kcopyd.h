@@ -189,6 +189,11 @@ bool cow_engine_writes_at_once(struct cow_engine *engine);
  * Any context.
  */
 void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
+/*
+ * Lift it as well, and let no copy wait for others. For a store that is closed: who removes its
+ * table waits, and everybody else with him who needs the registry. Any context.
+ */
+void cow_engine_set_closing(struct cow_engine *engine, bool closing);
 void cow_engine_read_stats(struct cow_engine *engine, struct cow_engine_stats *out);
 void cow_engine_reset_stats(struct cow_engine *engine);
 

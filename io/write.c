@@ -250,9 +250,12 @@ static int skip_discard(struct cow_bio *cb, struct cow_bio **part)
 static struct cow_bio *cut_at_seal(struct cow_bio *cb, struct cow_bio **part)
 {
 	const struct bio *bio = cb->bio;
+	sector_t nr = cow_home_run(cb->origin, bio->bi_iter.bi_sector, bio_sectors(bio));
 
-	*part = cow_bio_front(cb, cow_home_run(cb->origin, bio->bi_iter.bi_sector,
-					       bio_sectors(bio)));
+	/* A worker can cut only once in a decision. */
+	if (!cb->in_map && bio_op(bio) != REQ_OP_DISCARD)
+		nr = min_t(sector_t, nr, WRITE_MAX_SECTORS);
+	*part = cow_bio_front(cb, nr);
 	if (*part)
 		return *part;
 	percpu_ref_put(&cb->origin->gate);
@@ -264,6 +267,7 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 {
 	struct cow_origin *o = cb->origin;
 	struct bio *bio = cb->bio;
+	struct cow_bio *front;
 	bool preserved;
 
 	if (o->rotational)
@@ -291,7 +295,10 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	if (origin_write_is_free(o, bio, &preserved))
 		return go_home(cb);
 	/* A REQ_NOWAIT bio is not cut; it is parked whole. */
-	if (cb->in_map)
-		cow_bio_front(cb, WRITE_MAX_SECTORS);
-	return preserve_or_go(cb, !preserved && bio_op(bio) != REQ_OP_DISCARD);
+	front = cow_bio_front(cb, WRITE_MAX_SECTORS);
+	if (front) {
+		cb = front;
+		*part = front;
+	}
+	return preserve_or_go(cb, !preserved && bio_op(cb->bio) != REQ_OP_DISCARD);
 }

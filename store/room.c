@@ -137,10 +137,15 @@ void cow_store_has_room_again(struct cow_store *store)
 void cow_store_resize(struct cow_store *store)
 {
 	u64 nr_chunks = bdev_nr_sectors(store->bdev) >> store->chunk_shift;
+	struct cow_space_size size;
 
+	if (READ_ONCE(store->space.nr_chunks) >= nr_chunks || nr_chunks >= COW_CHUNKS_MAX)
+		return;
+	cow_space_measure(&store->space, nr_chunks, &size);
 	spin_lock(&store->origin->state_lock);
-	if (store->space.nr_chunks < nr_chunks && nr_chunks < COW_CHUNKS_MAX) {
-		cow_space_resize(&store->space, nr_chunks);
+	/* Another may have come first. */
+	if (store->space.nr_chunks < nr_chunks) {
+		cow_space_resize(&store->space, &size);
 		if (store->blocked == COW_STORE_FULL)
 			cow_store_unblock(store);
 		cow_store_watch_low_water(store);

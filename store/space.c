@@ -14,6 +14,7 @@
  * All of this is under origin->state_lock, except while the store is loaded.
  */
 #include <linux/module.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 
 #include "dm-cowsnap.h"
@@ -373,34 +374,43 @@ int cow_space_take(struct cow_space *space, u64 place, u32 nr)
 }
 
 /* Slots of all segments that lie on the device, and blocks of their tables. */
-static void space_measure(struct cow_space *space)
+void cow_space_measure(const struct cow_space *space, u64 nr_chunks,
+		       struct cow_space_size *size)
 {
 	struct cowsnap_segment seg;
 	u64 index = 0;
 
-	space->total = space->nr_chunks;
-	space->max_blocks = 0;
-	if (!space->geometry)
+	*size = (struct cow_space_size){ .nr_chunks = nr_chunks };
+	if (!space->geometry) {
+		size->total = nr_chunks;
 		return;
-	space->total = 0;
+	}
 	for (;; index++) {
 		u32 room;
 
 		space_segment(space, index, &seg);
-		room = cowsnap_segment_room(&seg, space->nr_chunks);
-		space->total += room;
+		room = cowsnap_segment_room(&seg, nr_chunks);
+		size->total += room;
 		if (room)
-			space->max_blocks = seg.first_block + seg.blocks;
-		if (seg.end >= space->nr_chunks)
+			size->max_blocks = seg.first_block + seg.blocks;
+		if (seg.end >= nr_chunks)
 			break;
+		cond_resched();
 	}
 }
 
-void cow_space_resize(struct cow_space *space, u64 nr_chunks)
+static void set_size(struct cow_space *space, const struct cow_space_size *size)
 {
-	space->nr_chunks = nr_chunks;
+	WRITE_ONCE(space->nr_chunks, size->nr_chunks);
+	space->total = size->total;
+	space->max_blocks = size->max_blocks;
 	space->near.bits = NULL;
-	space_measure(space);
+}
+
+void cow_space_resize(struct cow_space *space, const struct cow_space_size *size)
+{
+	lockdep_assert_held(space->state_lock);
+	set_size(space, size);
 }
 
 u64 cow_space_ready(const struct cow_space *space)
@@ -418,12 +428,15 @@ u64 cow_space_ready(const struct cow_space *space)
 void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
 		    u64 nr_chunks, spinlock_t *state_lock)
 {
+	struct cow_space_size size;
+
 	memset(space, 0, sizeof(*space));
 	space->state_lock = state_lock;
 	xa_init(&space->segments);
 	INIT_LIST_HEAD(&space->asides);
 	space->geometry = geometry;
-	cow_space_resize(space, nr_chunks);
+	cow_space_measure(space, nr_chunks, &size);
+	set_size(space, &size);
 	space_touch(space, 0);
 }
 

@@ -29,6 +29,13 @@ struct cow_aside {
 	DECLARE_BITMAP(used, COWSNAP_ZONE_CHUNKS);	/* those that do */
 };
 
+/* What a device of so many chunks has room for. */
+struct cow_space_size {
+	u64 nr_chunks;
+	u64 total;			/* of these, how many can hold something */
+	u32 max_blocks;			/* of all tables on the device */
+};
+
 struct cow_space {
 	spinlock_t *state_lock;		/* the origin's */
 	struct xarray segments;		/* number -> bitmap of chunks in use */
@@ -52,7 +59,15 @@ struct cow_space {
 void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geometry,
 		    u64 nr_chunks, spinlock_t *state_lock);
 void cow_space_destroy(struct cow_space *space);
-void cow_space_resize(struct cow_space *space, u64 nr_chunks);
+
+/*
+ * The walk that takes its time on a large device, so without a lock: it needs nothing of @space that
+ * changes.
+ */
+void cow_space_measure(const struct cow_space *space, u64 nr_chunks,
+		       struct cow_space_size *size);
+/* The device has become as long as that. origin->state_lock held. */
+void cow_space_resize(struct cow_space *space, const struct cow_space_size *size);
 
 /*
  * Up to @nr chunks in a row from *@place on. Returns how many; 0: none that is

@@ -15,6 +15,7 @@
  * a writer that has seen the mark has set its bits by then.
  */
 #include <linux/bitmap.h>
+#include <linux/bitops.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
@@ -122,11 +123,18 @@ static void want_ahead(struct cow_tracker *t, u64 region)
 		queue_work(t->store->origin->wq, &t->store->track_work);
 }
 
+/* Word by word, beside others that set bits of the same words. */
 static void set_bits(struct cow_tracker *t, u64 at, u64 end)
 {
-	for (; at < end; at++)
-		if (!test_bit(at, t->bits))
-			set_bit(at, t->bits);
+	while (at < end) {
+		u64 stop = min_t(u64, end, (at | (BITS_PER_LONG - 1)) + 1);
+		unsigned long *word = t->bits + BIT_WORD(at);
+		unsigned long mask = GENMASK((stop - 1) % BITS_PER_LONG, at % BITS_PER_LONG);
+
+		if ((READ_ONCE(*word) & mask) != mask)
+			set_mask_bits(word, 0, mask);
+		at = stop;
+	}
 }
 
 bool cow_tracker_note(struct cow_tracker *t, sector_t start, sector_t end)

@@ -47,6 +47,7 @@ struct create {
 	char tuning[300];		/* " word word" */
 	int nr_tuning;
 	char setup[PLACE_NAME + 8];	/* name of the first snapshot's device */
+	uint32_t setup_sectors;		/* chunks of the store that an earlier run has made */
 	bool dry, hidden;
 };
 
@@ -127,6 +128,39 @@ static const struct cowsnap_item *inside_with(const struct cowsnap_item *item, c
 	return NULL;
 }
 
+/* What a store has for good is not set to something else by naming it. */
+static int look_at_chunk(const struct create *k, uint64_t sectors, const char *remedy)
+{
+	char has[16], asked[16];
+
+	if (!option_given(k->w, "chunk") || sectors == k->chunk_sectors)
+		return 0;
+	return cannot_because(k->store, "the store has chunks of %s, --chunk says %s; leave out "
+			      "--chunk, or %s", size_text(sectors * SECTOR, has, sizeof(has)),
+			      size_text(k->chunk_sectors * SECTOR, asked, sizeof(asked)), remedy);
+}
+
+/* The same of the table of an origin that is there. */
+static int look_at_discard(const struct create *k, const struct cowsnap_item *o)
+{
+	const char *asked = option_value(k->w, "discard"), *has = cowsnap_get(o, "discard");
+
+	if (!asked)
+		return 0;
+	/* Then its table has no such word. */
+	if (!strncmp(cowsnap_get(o, "state"), "merg", 4))
+		return cannot(k->place.name, "it is being rolled back; leave out --discard, or let "
+			      "that end first");
+	if (!has)
+		has = "skip";
+	if (!strcmp(has, asked))
+		return 0;
+	return cannot_because(k->place.name, "the origin has discard %s, --discard says %s; leave out "
+			      "--discard, or take the origin away first, with cowsnap remove%s %s",
+			      has, asked, option_given(k->w, "transient") ? "" : " --keep",
+			      k->place.name);
+}
+
 static int say_room(const struct create *k)
 {
 	const struct room *r = &k->room;
@@ -144,7 +178,8 @@ static int say_room(const struct create *k)
 		return cannot_because(k->store, "the store of a longer origin: of %" PRIu64
 				      " sectors, not %" PRIu64, r->origin_sectors,
 				      k->place.sectors);
-	return 0;
+	return look_at_chunk(k, r->chunk_sectors, "make another store with --force in place of "
+			     "--existing");
 }
 
 static int look_at_room(struct create *k)
@@ -242,7 +277,22 @@ static void undo_origin(struct create *k)
 	memcpy(k->c->error, error, sizeof(error));
 }
 
-static int make_persistent(struct create *k)
+/* What a table has not told the store, since that was there before. */
+static int set_tuning(struct create *k)
+{
+	char name[32], value[32], message[128];
+	const char *at = k->tuning;
+	int n, r = 0;
+
+	for (; !r && sscanf(at, " %31s %31s%n", name, value, &n) == 2; at += n) {
+		snprintf(message, sizeof(message), "set %s %s %s", name, value, k->store_number);
+		r = map_message(k->c, k->place.name, message);
+	}
+	return r;
+}
+
+/* @begun: the first snapshot is there, of an earlier run. */
+static int make_persistent(struct create *k, bool begun)
 {
 	bool existing = option_given(k->w, "existing");
 	int r = place_prepare(&k->place, k->c);
@@ -251,9 +301,15 @@ static int make_persistent(struct create *k)
 		r = make_setup(k);
 	if (!r)
 		r = make_origin(k, k->store);
-	if (r)
+	if (r) {
 		undo(k);
-	return r || existing ? r : drop_setup(k);
+		return r;
+	}
+	if (!existing)
+		r = drop_setup(k);
+	if (!r && (existing || begun))
+		r = set_tuning(k);
+	return r;
 }
 
 static int clear_room(struct create *k)
@@ -299,14 +355,17 @@ static int make_transient_origin(struct create *k)
 }
 
 /* It is an interrupted run's for this origin and store, not another device of that name. */
-static bool is_setup(const struct create *k, const struct map *m, const char *origin)
+static bool is_setup(struct create *k, const struct map *m, const char *origin)
 {
 	struct parsed_table t;
 
-	return m->nr_lines == 1 && !strcmp(m->line->target, "cowsnap") &&
-	       !parse_table(&t, m->line->target, m->line->words) &&
-	       t.id == SNAPSHOT_SETUP_ID && !strcmp(t.below, origin) &&
-	       !strcmp(t.store, k->store_number);
+	if (m->nr_lines != 1 || strcmp(m->line->target, "cowsnap") ||
+	    parse_table(&t, m->line->target, m->line->words) ||
+	    t.id != SNAPSHOT_SETUP_ID || strcmp(t.below, origin) ||
+	    strcmp(t.store, k->store_number))
+		return false;
+	k->setup_sectors = t.chunk_sectors;
+	return true;
 }
 
 /* @begun: the first snapshot of an interrupted run is there. 0, or EXIT_CANNOT. */
@@ -326,6 +385,14 @@ static int find_setup(struct create *k, const char *origin, bool *begun)
 					 k->store, k->setup);
 }
 
+static int look_at_setup(const struct create *k)
+{
+	char remedy[PLACE_NAME + 64];
+
+	snprintf(remedy, sizeof(remedy), "dmsetup remove %s and make another with --force", k->setup);
+	return look_at_chunk(k, k->setup_sectors, remedy);
+}
+
 static int create_new(struct create *k)
 {
 	char origin[16] = "";
@@ -341,12 +408,13 @@ static int create_new(struct create *k)
 	if (status)
 		return status;
 	/* The store of an interrupted run is in use by its first snapshot. */
-	status = begun ? 0 : look_at_room(k);
+	status = begun ? look_at_setup(k) : look_at_room(k);
 	if (!status && !begun)
 		status = clear_room(k);
 	if (status)
 		return status;
-	r = option_given(k->w, "transient") ? make_transient_origin(k) : make_persistent(k);
+	r = option_given(k->w, "transient") ? make_transient_origin(k) :
+	    make_persistent(k, begun);
 	return r;
 }
 
@@ -362,12 +430,32 @@ static int look_at_type(const struct create *k, const struct cowsnap_item *store
 			      k->place.name);
 }
 
+/* The store is there, with or without the first snapshot of an interrupted run. */
+static int create_again(struct create *k, const struct cowsnap_item *o,
+			const struct cowsnap_item *store)
+{
+	char remedy[PLACE_NAME + 80];
+	bool begun;
+	int r;
+
+	snprintf(remedy, sizeof(remedy), "take the store away first, with cowsnap remove %s",
+		 k->place.name);
+	r = look_at_chunk(k, cowsnap_number(store, "chunk") / SECTOR, remedy);
+	if (!r)
+		r = look_at_discard(k, o);
+	if (!r && inside_with(store, "id", "65535")) {
+		r = find_setup(k, k->place.number, &begun);
+		if (!r)
+			r = drop_setup(k);
+	}
+	return r ? r : set_tuning(k);
+}
+
 /* The origin is there, of an earlier run, or without a store. */
 static int create_more(struct create *k, const struct cowsnap_item *o)
 {
 	const struct cowsnap_item *store = inside_with(o, "number", k->store_number);
 	const char *name = option_value(k->w, "name");
-	bool begun;
 	int status;
 
 	if (name && strcmp(name, cowsnap_get(o, "name")))
@@ -379,12 +467,8 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 	status = store ? look_at_type(k, store) : 0;
 	if (status)
 		return status;
-	if (store && inside_with(store, "id", "65535")) {
-		status = find_setup(k, k->place.number, &begun);
-		return status ? status : drop_setup(k);
-	}
 	if (store)
-		return 0;
+		return create_again(k, o, store);
 	if (cowsnap_inside(o))
 		return cannot_because(k->w->word[0], "\"%s\" is an origin with the store %s "
 						     "already; "
@@ -394,7 +478,9 @@ static int create_more(struct create *k, const struct cowsnap_item *o)
 		return cannot_because(k->w->word[0], "\"%s\" is an origin without a store already; "
 				      "cowsnap remove %s takes it away", k->place.name,
 				      k->place.name);
-	status = look_at_room(k);
+	status = look_at_discard(k, o);
+	if (!status)
+		status = look_at_room(k);
 	if (!status)
 		status = clear_room(k);
 	return status ? status : make_transient(k);

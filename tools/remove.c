@@ -86,7 +86,7 @@ static int look_at_use(const struct removal *m)
 				      "origin is sealed: end that first", where);
 	if (sys_mounted(number, where, sizeof(where)))
 		return cannot_because(m->name, "mounted on %s: umount %s first", where, where);
-	if (stays_open(m->c, m->name))
+	if (stays_open(m->c, m->name, 0))
 		return cannot(m->name, "in use: end what has it open first");
 	return 0;
 }

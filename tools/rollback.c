@@ -5,6 +5,8 @@
  * The kernel goes on with it whatever happens to this process. Run again, it waits for the
  * end and puts the origin's own table back.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +37,7 @@ struct rollback {
 	char name[150];		/* of the snapshot, however it was called */
 	char mark[200];		/* of it, unlike that of another of the same name */
 	uint64_t sectors, chunk_sectors, epoch;
+	int claim;		/* the origin's device, for nobody but us; -1 */
 };
 
 static void note(struct rollback *k, const struct cowsnap_item *snap,
@@ -55,7 +58,32 @@ static void note(struct rollback *k, const struct cowsnap_item *snap,
 	k->chunk_sectors = cowsnap_number(store, "chunk") / SECTOR;
 }
 
-static int look_at_origin(const struct rollback *k, const struct cowsnap_item *o)
+/*
+ * From here on nobody can mount it. The device mapper does not mind: it has the device already. A
+ * program that has just closed it may take a while to be gone.
+ */
+static void claim_origin(struct rollback *k, const struct cowsnap_item *o)
+{
+	int i;
+
+	for (i = 0; i < 10 && k->claim < 0; i++) {
+		if (i)
+			usleep(100000);
+		k->claim = open(cowsnap_get(o, "device"), O_RDONLY | O_EXCL | O_CLOEXEC);
+		if (k->claim < 0 && errno != EBUSY)
+			return;
+	}
+}
+
+static void release_origin(struct rollback *k)
+{
+	if (k->claim >= 0)
+		close(k->claim);
+	k->claim = -1;
+}
+
+/* If nobody uses it, nobody begins to before release_origin(). */
+static int look_at_origin(struct rollback *k, const struct cowsnap_item *o)
 {
 	char where[300];
 
@@ -64,7 +92,11 @@ static int look_at_origin(const struct rollback *k, const struct cowsnap_item *o
 	if (sys_mounted(cowsnap_get(o, "number"), where, sizeof(where)))
 		return cannot_because(k->origin, "mounted on %s: what it has in memory would be "
 				      "written over the old data; umount %s first", where, where);
-	if (stays_open(k->c, k->origin))
+	claim_origin(k, o);
+	if (k->claim < 0 && errno != EBUSY)
+		return cannot_because(k->origin, "%s: %s", cowsnap_get(o, "device"),
+				      strerror(errno));
+	if (k->claim < 0 || stays_open(k->c, k->origin, 1))
 		return cannot(k->origin, "in use: end what has it open first");
 	return 0;
 }
@@ -206,6 +238,8 @@ static int rollback(struct rollback *k)
 	if (r && r != ALREADY_MERGING)
 		return r;
 	r = r ? 0 : begin(k);
+	/* It shows the old data, whoever mounts it, or it is what it was. */
+	release_origin(k);
 	if (r)
 		return r;
 	if (option_given(k->w, "background")) {
@@ -225,7 +259,12 @@ static int rollback(struct rollback *k)
 
 int command_rollback(const struct words *w)
 {
-	struct rollback k = { .w = w, .c = session_open(w) };
+	struct rollback k = { .w = w, .c = session_open(w), .claim = -1 };
+	int r;
 
-	return k.c ? session_end(k.c, rollback(&k)) : EXIT_CANNOT;
+	if (!k.c)
+		return EXIT_CANNOT;
+	r = rollback(&k);
+	release_origin(&k);
+	return session_end(k.c, r);
 }

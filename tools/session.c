@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "lib/map.h"
@@ -27,8 +28,12 @@ struct cowsnap *session_open(const struct words *w)
 		cowsnap_close(c);
 		return NULL;
 	}
-	if (option_given(w, "dry-run"))
+	if (option_given(w, "dry-run")) {
 		cowsnap_dry_run(c, print_line, NULL);
+		return c;
+	}
+	/* While the system's own volume is suspended, no page of this can be read from it. */
+	mlockall(MCL_CURRENT);
 	return c;
 }
 
@@ -40,19 +45,19 @@ int session_end(struct cowsnap *c, int r)
 	return r;
 }
 
-bool stays_open(struct cowsnap *c, const char *name)
+bool stays_open(struct cowsnap *c, const char *name, int own)
 {
-	struct map m = { .open_count = 1 };
+	struct map m = { .open_count = own + 1 };
 	int i;
 
-	for (i = 0; i < 10 && m.open_count; i++) {
+	for (i = 0; i < 10 && m.open_count > own; i++) {
 		if (i)
 			usleep(100000);
 		if (map_read_table(c, name, &m))
 			return false;
 		map_free(&m);
 	}
-	return m.open_count;
+	return m.open_count > own;
 }
 
 static int refuse_use(struct cowsnap *c, const struct cowsnap_item *s)
@@ -64,7 +69,7 @@ static int refuse_use(struct cowsnap *c, const struct cowsnap_item *s)
 		return 0;
 	if (sys_mounted(cowsnap_get(s, "number"), where, sizeof(where)))
 		return cannot_because(name, "mounted on %s: cowsnap umount %s first", where, name);
-	if (cowsnap_number(s, "open") && stays_open(c, device + strlen("/dev/mapper/")))
+	if (cowsnap_number(s, "open") && stays_open(c, device + strlen("/dev/mapper/"), 0))
 		return cannot_because(name, "in use through %s: end that first", device);
 	return 0;
 }

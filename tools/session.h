@@ -17,8 +17,11 @@ int session_end(struct cowsnap *c, int r);
 /* Does its device stay, since it is the snapshot, or somebody else's? */
 bool keeps_device(const struct cowsnap_item *snapshot);
 
-/* Is a mapped device open, also after a second, in which udev is done with it? */
-bool stays_open(struct cowsnap *c, const char *name);
+/*
+ * Is a mapped device open more than the @own times that we have it open, also after a second, in
+ * which udev is done with it?
+ */
+bool stays_open(struct cowsnap *c, const char *name, int own);
 
 /* 0 if no snapshot of @origin is mounted or open, or EXIT_CANNOT after a sentence about one. */
 int refuse_used_snapshots(struct cowsnap *c, const struct cowsnap_item *origin);

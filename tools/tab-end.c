@@ -80,7 +80,7 @@ static int refuse_use(struct cowsnap *c, const struct tab_line *l, const struct 
 	const char *number = cowsnap_get(o, "number"), *path = cowsnap_get(o, "device");
 	char use[300];
 
-	if (!use_of(path, number, use, sizeof(use)) && !stays_open(c, l->name))
+	if (!use_of(path, number, use, sizeof(use)) && !stays_open(c, l->name, 0))
 		return 0;
 	return cannot_because(l->name, "in use, and its snapshots would miss what is written then; "
 			      "umount %s first", path);

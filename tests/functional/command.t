@@ -27,6 +27,12 @@ refused()
 	refuses cowsnap "$@"
 }
 
+# option_of ORIGIN OPTION: what status says of it.
+option_of()
+{
+	"$tool" status "$1" | awk -v option="$2" '$1 == option { print $2 }' | sort -u | xargs
+}
+
 # state NAME: what list says of an origin or a snapshot; "" if there is none.
 state()
 {
@@ -160,11 +166,26 @@ is "$(<"$view/held")" old "mounted: it has what an open file got before"
 cowsnap umount "$view" >/dev/null
 dmsetup table vol >"$TEST_TMP/made"
 ok "mounted: create again does nothing" cowsnap create /dev/mapper/vol "$store"
+ok "mounted: create again with what is so already, and what can be set" \
+	cowsnap create --chunk 4K --discard skip --low-water 71 --copy-ahead 1M \
+	/dev/mapper/vol "$store"
+is "$(option_of vol low_water) $(option_of vol copy_ahead)" "71 1024" "mounted: that is set"
+refused 'chunks of 4K, --chunk says 64K; leave out --chunk, or .*cowsnap remove vol' \
+	"mounted: create again with other chunks" \
+	create --chunk 64K --low-water 72 /dev/mapper/vol "$store"
+refused 'discard skip, --discard says none; leave out --discard, or .*cowsnap remove --keep vol' \
+	"mounted: create again with another discard" \
+	create --discard none --low-water 72 /dev/mapper/vol "$store"
+is "$(option_of vol low_water)" 71 "mounted: a refusal sets nothing"
 ok "mounted: remove --keep gives the table back" cowsnap remove --keep vol
 is "$(table_of vol)" linear "mounted: the volume is plain again"
 refused 'store with snapshots' "mounted: a store with snapshots is not overwritten" \
 	create /dev/mapper/vol "$store"
-ok "mounted: create --existing" cowsnap create --existing /dev/mapper/vol "$store"
+refused 'chunks of 4K, --chunk says 8K; leave out --chunk' \
+	"mounted: create --existing with other chunks" \
+	create --existing --chunk 8K /dev/mapper/vol "$store"
+ok "mounted: create --existing" cowsnap create --existing --low-water 73 /dev/mapper/vol "$store"
+is "$(option_of vol low_water)" 73 "mounted: it takes an option"
 is "$(state vol@1)" live "mounted: its snapshot is there"
 ok "mounted: remove --force" cowsnap remove --force vol
 # The lines of the dry run, as a shell reads them.
@@ -339,6 +360,9 @@ ok "transient: create makes the first snapshot" \
 	cowsnap create --transient --copy-ahead 0 /dev/mapper/vol "$store"
 ok "transient: the next one is in the same store" cowsnap snapshot vol
 is "$(state vol@1) $(state vol@2)" "live live" "transient: both are there"
+ok "transient: create again with an option" \
+	cowsnap create --transient --on-full drop_oldest /dev/mapper/vol "$store"
+is "$(option_of vol on_full)" drop_oldest "transient: that is set"
 ok "transient: watch" cowsnap watch --count 1
 refused 'cowsnap watch vol' "transient: a snapshot has nothing to watch" watch --count 1 vol@1
 ok "transient: set" cowsnap set vol copy_ahead 1M low_water 80
@@ -393,6 +417,14 @@ refused 'dmsetup remove data-setup' "create: what a run with another store has l
 ok "create: it goes on with the same store" cowsnap create --name data "$plain" "$other"
 cowsnap remove data >/dev/null
 setup_of "$plain" "$other"
+refused 'chunks of 4K, --chunk says 8K; .*dmsetup remove data-setup' \
+	"create: what a run with other chunks has left" \
+	create --chunk 8K --name data "$plain" "$other"
+ok "create: it goes on, with an option" \
+	cowsnap create --low-water 74 --name data "$plain" "$other"
+is "$(option_of data low_water)" 74 "create: that is set"
+cowsnap remove data >/dev/null
+setup_of "$plain" "$other"
 refused 'dmsetup remove data-setup' "create: what a run of another origin has left" \
 	create --name data "$one" "$other"
 is "$(table_of data-setup) $(table_of data)" "cowsnap " "create: that is left as it is"
@@ -402,9 +434,46 @@ dmcreate data-setup "0 8 zero"
 refused 'dmsetup remove data-setup' "create: something else has the name, the origin is there" \
 	create --name data "$plain" "$other"
 dmremove data-setup
+refused 'discard skip, --discard says none' "create: nor does it go on with another discard" \
+	create --discard none --name data "$plain" "$other"
 ok "create: without that it goes on" cowsnap create --name data "$plain" "$other"
 is "$("$tool" list data | grep -c @)" 0 "create: the first snapshot is gone"
 cowsnap remove data >/dev/null
+
+# ---- nobody mounts an origin that is about to be rolled back ----
+
+# is_claimed DEV: nobody else can mount it.
+is_claimed()
+{
+	! perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) or exit 1' "$1"
+}
+
+cowsnap create --name data "$plain" "$store" >/dev/null
+mkfs.ext4 -q /dev/mapper/data
+cowsnap snapshot data >/dev/null
+# For some seconds it is tried to take the snapshot's device away.
+cowsnap activate data@1 >/dev/null
+exec {held}</dev/mapper/data@1
+"$tool" rollback -q data@1 >"$TEST_TMP/said" 2>&1 {held}<&- &
+pid=$!
+ok "rollback: it claims the origin" wait_for 20 is_claimed /dev/mapper/data
+not_ok "rollback: then nobody can mount it" mount /dev/mapper/data "$view"
+exec {held}<&-
+wait "$pid"
+is "$? $(<"$TEST_TMP/said")" "0 data is what data@1 was, which is gone" \
+	"rollback: the device mapper can change it all the same"
+ok "rollback: then it can be mounted" mount /dev/mapper/data "$view"
+umount "$view"
+cowsnap snapshot data >/dev/null
+cowsnap activate data@1 >/dev/null
+exec {held}</dev/mapper/data@1
+refused 'in use through /dev/mapper/data@1' "rollback: the snapshot stays open" rollback -q data@1
+not_ok "rollback: after a failure the origin is free" is_claimed /dev/mapper/data
+exec {held}<&-
+exec {held}</dev/mapper/data
+refused 'in use: end what has it open' "rollback: an open origin is refused" rollback -q data@1
+exec {held}<&-
+cowsnap remove -f data >/dev/null
 
 # ---- what a discard does, after a rollback that another process ends ----
 

@@ -9,7 +9,7 @@
 
 MIB=1048576
 exact_copies
-plan 17
+plan 19
 
 base=$(mkloop 16M)
 store=$(mkloop 40M)
@@ -79,6 +79,33 @@ throttle()
 	dmremove o
 }
 
+# throttled_close: the first copy takes 0.2 s, after which the engine would rest for 10 s.
+throttled_close()
+{
+	local begin took writer
+
+	dmcreate slow "$(delay_table "$store" 0 200)"
+	origin_up o "$base"
+	snap_up s "$base" /dev/mapper/slow N 8 throttle 1
+	write_mib 1 0
+	write_mib 1 4 &
+	writer=$!
+	wait_for 60 is_parked 2
+	begin=${EPOCHREALTIME/./}
+	dmremove s
+	took=$((${EPOCHREALTIME/./} - begin))
+	ok "a store is closed in $took us, without a rest" [ "$took" -lt 5000000 ]
+	wait "$writer"
+	is "$?" 0 "the write that waited for its copy goes on"
+	dmremove o
+	dmremove slow
+}
+
+is_parked()
+{
+	(($(counted parked) >= $1))
+}
+
 mem_available()
 {
 	awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo
@@ -133,4 +160,5 @@ runs
 one_read
 zeroes
 throttle
+throttled_close
 memory

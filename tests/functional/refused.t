@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 need_command
-need_target flakey
+need_target flakey delay
 expect_log 'I/O error|cannot be merged|stays there|is given up|are invalid|critical'
 
 refused()
@@ -29,7 +29,7 @@ _forget()
 	local name
 
 	dmsetup ls | awk '/^[a-z]+@/ { print $1 }' | xargs -rn1 dmsetup remove
-	for name in data vol vol-home room; do
+	for name in data more vol vol-home room weak bad; do
 		dmsetup resume "$name" 2>/dev/null
 		_dmremove "$name"
 	done
@@ -90,4 +90,30 @@ ok "the origin is what it was, and is written" goes_on data cowsnap-origin
 dmremove data
 dmremove vol
 dmremove room
+
+# ---- the same, and somebody ends the command meanwhile ----
+
+is_suspended()
+{
+	[[ $(dmsetup info -c --noheadings -o suspended "$1") == Suspended ]]
+}
+
+plain=$(mkloop 16M)
+room=$(mkloop 16M)
+dmcreate weak "$(linear_table "$room")"
+"$tool" create --name more "$plain" /dev/mapper/weak >/dev/null
+"$tool" snapshot more >/dev/null
+dmcreate bad "0 $(sectors "$room") flakey $room 0 0 1000 1 error_writes"
+swap_table weak "0 $(sectors "$room") delay /dev/mapper/bad 0 0 /dev/mapper/bad 0 3000"
+"$tool" rollback -q more@1 &
+victim=$!
+ok "a rollback that cannot begin: the origin is suspended" wait_for 60 is_suspended more
+kill -TERM "$victim"
+wait "$victim"
+is "$?" 143 "the signal ends the command"
+swap_table weak "$(linear_table "$room")"
+ok "not before the origin goes on" goes_on more cowsnap-origin
+dmremove more
+dmremove bad
+dmremove weak
 done_testing

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <libdevmapper.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -462,7 +463,7 @@ static void put_back(struct cowsnap *c, const char *name, const struct map *befo
 	map_resume(c, name);
 }
 
-int map_reload(struct cowsnap *c, const char *name, const struct map *table)
+static int reload(struct cowsnap *c, const char *name, const struct map *table)
 {
 	char error[sizeof(c->error)];
 	struct map before = { 0 };
@@ -485,6 +486,19 @@ int map_reload(struct cowsnap *c, const char *name, const struct map *table)
 		memcpy(c->error, error, sizeof(error));
 	}
 	map_free(&before);
+	return r;
+}
+
+/* A signal that ends the program waits until the device goes on, with one table or the other. */
+int map_reload(struct cowsnap *c, const char *name, const struct map *table)
+{
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &old);
+	r = reload(c, name, table);
+	sigprocmask(SIG_SETMASK, &old, NULL);
 	return r;
 }
 
