@@ -183,7 +183,7 @@ struct cow_engine {
 	unsigned int nr_base;		/* of nr_wanted, for jobs; READ_ONCE without lock */
 
 	struct mutex base_lock;		/* guards the changes of nr_base, and: */
-	unsigned int nr_budget;		/* what it is to be */
+	unsigned int nr_budget;		/* what it is to be; READ_ONCE without lock */
 	struct delayed_work rest;	/* the rest of it */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
@@ -1564,8 +1564,10 @@ void cow_engine_flush(struct cow_engine *e)
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
 {
-	/* Half, so that one job can be read while another is written. */
-	return READ_ONCE(e->nr_base) * PAGE_SECTORS / 2;
+	unsigned int sectors = READ_ONCE(e->nr_base) * PAGE_SECTORS;
+
+	/* Half, so that one job can be read while another is written. All, until the rest comes. */
+	return READ_ONCE(e->nr_base) < READ_ONCE(e->nr_budget) ? sectors : sectors / 2;
 }
 
 /* Want @more pages, or fewer: then the worker frees them as they come back. */
@@ -1627,9 +1629,9 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 	int r;
 
 	mutex_lock(&e->base_lock);
+	WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
 	r = engine_raise(e, max(sectors_to_pages(sectors),
 				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)));
-	e->nr_budget = kib >> (PAGE_SHIFT - 10);
 	if (!r && e->nr_base < e->nr_budget)
 		schedule_delayed_work(&e->rest, ENGINE_REST_LATER);
 	mutex_unlock(&e->base_lock);

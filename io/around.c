@@ -11,8 +11,10 @@
  *   first write --> seen --> second first write --> copied whole --> used, bit by bit
  *
  * Chunks that were copied around a write and not used yet may take a 25th of the smallest
- * store. Beyond that only what is needed is copied, until more of them have been used. Both
- * tables overwrite on a collision; what was not used by then counts as waste.
+ * store, and eight times as much as has been used, but for the first regions: whoever writes all
+ * over a large device comes to few regions twice, and would wait for nothing. Beyond that only
+ * what is needed is copied, until more of them have been used. Both tables overwrite on a
+ * collision; what was not used by then counts as waste.
  *
  * By default nothing is copied around on devices that are not rotational.
  * origin->state_lock guards all of this; cow_around_used() reads it without the lock.
@@ -44,6 +46,10 @@ unsigned int cow_around_default(struct block_device *bdev)
 	return cow_around_size(kib);
 }
 
+/* Of this it is tried out whether any is used: 4 MiB. Then the more is used, the more is copied. */
+#define AROUND_TRIAL_SECTORS	8192U
+#define AROUND_GAIN		8U
+
 /* A region that was copied whole. */
 struct cow_around_copied {
 	u64 region;			/* its number plus one */
@@ -58,6 +64,7 @@ struct cow_around {
 	unsigned int shift;
 	sector_t limit;			/* of what may be there unused */
 	u64 unused;			/* sectors copied around and not written since */
+	u64 used;			/* sectors copied around and written since */
 	u64 copied_around;		/* all of them */
 	u64 seen[1 << COW_AROUND_SEEN_BITS];	/* regions plus one: have had a first write */
 	struct cow_around_copied copied[1 << COW_AROUND_COPIED_BITS];
@@ -91,6 +98,14 @@ static void note_copied(struct cow_around *a, u64 region, u64 used)
 	WRITE_ONCE(c->used, used);
 }
 
+/* Is there one region too many that may never be used? */
+static bool is_wasteful(const struct cow_around *a)
+{
+	u64 limit = min_t(u64, a->limit, AROUND_TRIAL_SECTORS + a->used * AROUND_GAIN);
+
+	return a->unused + a->sectors > limit;
+}
+
 bool cow_around_note(struct cow_origin *o, sector_t *start, sector_t *end)
 {
 	struct cow_around *a = o->around;
@@ -105,7 +120,7 @@ bool cow_around_note(struct cow_origin *o, sector_t *start, sector_t *end)
 		*seen = region + 1;
 		return false;
 	}
-	if (a->unused + a->sectors > a->limit)
+	if (is_wasteful(a))
 		return false;
 	*seen = 0;
 	note_copied(a, region, region_parts(a, *start, *end));
@@ -131,6 +146,7 @@ void cow_around_used(struct cow_origin *o, sector_t start, sector_t end)
 		mask = region_parts(a, start, end) & ~c->used;
 		c->used |= mask;
 		a->unused -= min(a->unused, hweight64(mask) * (a->sectors >> 6));
+		a->used += hweight64(mask) * (a->sectors >> 6);
 	}
 	spin_unlock(&o->state_lock);
 }
