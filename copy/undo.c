@@ -4,8 +4,8 @@
  *
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
- * store later, many in a row, when they fill half of the buffer or have waited a second; on
- * a non-rotational store, when they are 64 KiB. If the buffer is full, a copy is written
+ * store later, many in a row, when they fill a quarter of the buffer or have waited a second;
+ * on a non-rotational store, when they are 64 KiB. If the buffer is full, a copy is written
  * first, as without a buffer. The same if the store's writes complete synchronously (RAM
  * disks): then writing takes no longer than keeping.
  *
@@ -38,7 +38,10 @@
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
 
-/* Written at a time to a non-rotational store. */
+/* Such a part of the buffer is written at a time to a rotational store, */
+#define UNDO_SHARE	4U
+
+/* and so much to others. */
 #define UNDO_BATCH_SECTORS	128U
 
 static unsigned int undo_buffer = 8192;
@@ -149,14 +152,15 @@ static void undo_drain(struct cow_store *store)
 }
 
 /*
- * Is it time to write? A rotational store gets as many as possible in a row. For others a few
- * in one bio are as good, and delay other requests less.
+ * Is it time to write? A rotational store gets many in a row, but not so many that whoever comes
+ * next waits for much longer than for the seek. For others a few in one bio are as good, and
+ * delay other requests less.
  */
 static bool undo_is_due(const struct cow_store *store)
 {
 	if (!bdev_rot(store->bdev) && store->sectors_in_undo >= UNDO_BATCH_SECTORS)
 		return true;
-	return store->undo_sectors * 2 >= undo_most(store);
+	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
 }
 
 void cow_undo_add(struct cow_pending *p)
