@@ -65,7 +65,6 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 
@@ -274,9 +273,9 @@ static void pages_free(struct cow_pages *pages)
 	}
 }
 
-static bool pages_add(struct cow_pages *pages, struct page *add)
+static bool pages_add(struct cow_pages *pages, struct page *add, gfp_t gfp)
 {
-	struct cow_page *page = kmalloc(sizeof(*page), GFP_KERNEL);
+	struct cow_page *page = kmalloc(sizeof(*page), gfp);
 	struct cow_pages one = { .first = page, .last = page, .nr = 1 };
 
 	if (!page)
@@ -287,17 +286,16 @@ static bool pages_add(struct cow_pages *pages, struct page *add)
 }
 
 /* One page, or several that are neighbours, if the kernel has that at once: 2^@order. */
-static int pages_alloc_some(struct cow_pages *pages, unsigned int order)
+static int pages_alloc_some(struct cow_pages *pages, unsigned int order, gfp_t gfp)
 {
 	unsigned int i, nr = 1U << order, added = 0;
-	struct page *page = alloc_pages(order ? GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN :
-					GFP_KERNEL, order);
+	struct page *page = alloc_pages(order ? gfp | __GFP_NORETRY | __GFP_NOWARN : gfp, order);
 
 	if (!page)
 		return -ENOMEM;
 	split_page(page, order);
 	/* They are used from the last one added on. */
-	while (added < nr && pages_add(pages, page + nr - 1 - added))
+	while (added < nr && pages_add(pages, page + nr - 1 - added, gfp))
 		added++;
 	for (i = 0; i < nr - added; i++)
 		__free_page(page + i);
@@ -305,7 +303,7 @@ static int pages_alloc_some(struct cow_pages *pages, unsigned int order)
 }
 
 /* To ask for each page by itself takes as long again as to clear it. */
-static int pages_alloc(struct cow_pages *pages, long nr)
+static int pages_alloc(struct cow_pages *pages, long nr, gfp_t gfp)
 {
 	unsigned int order = PAGES_ORDER;
 	int r = 0;
@@ -313,7 +311,7 @@ static int pages_alloc(struct cow_pages *pages, long nr)
 	while ((long)pages->nr < nr && !r) {
 		while (pages->nr + (1L << order) > nr)
 			order--;
-		r = pages_alloc_some(pages, order);
+		r = pages_alloc_some(pages, order, gfp);
 		if (r && order) {
 			order = 0;
 			r = 0;
@@ -1571,7 +1569,7 @@ unsigned int cow_engine_job_sectors(struct cow_engine *e)
 }
 
 /* Want @more pages, or fewer: then the worker frees them as they come back. */
-static int engine_want(struct cow_engine *e, long more)
+static int engine_want(struct cow_engine *e, long more, gfp_t gfp)
 {
 	struct cow_pages fresh = {};
 	long missing;
@@ -1581,7 +1579,7 @@ static int engine_want(struct cow_engine *e, long more)
 	e->nr_wanted += more;
 	missing = e->nr_wanted - e->nr_pages;
 	spin_unlock_irq(&e->queue_lock);
-	r = pages_alloc(&fresh, missing);
+	r = pages_alloc(&fresh, missing, gfp);
 	spin_lock_irq(&e->queue_lock);
 	e->nr_pages += fresh.nr;
 	pages_join(&e->given, &fresh);
@@ -1593,14 +1591,14 @@ static int engine_want(struct cow_engine *e, long more)
 }
 
 /* Have at least @nr pages for jobs. */
-static int engine_raise(struct cow_engine *e, unsigned int nr)
+static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 {
 	int r = 0;
 
 	lockdep_assert_held(&e->base_lock);
 	if (nr <= e->nr_base)
 		return 0;
-	r = engine_want(e, nr - e->nr_base);
+	r = engine_want(e, nr - e->nr_base, gfp);
 	if (!r)
 		WRITE_ONCE(e->nr_base, nr);
 	return r;
@@ -1608,18 +1606,16 @@ static int engine_raise(struct cow_engine *e, unsigned int nr)
 
 /*
  * What is missing of the budget. Memory that is short now may be had when the next store is
- * opened; until then less is copied at a time. Nothing here waits for I/O, which may be the
- * origin's: others wait for base_lock while that is suspended.
+ * opened; until then less is copied at a time. It is not waited for: whoever has suspended the
+ * origin may want base_lock, and memory wait for the origin.
  */
 static void engine_rest(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
-	unsigned int noio = memalloc_noio_save();
 
 	mutex_lock(&e->base_lock);
-	engine_raise(e, e->nr_budget);
+	engine_raise(e, e->nr_budget, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
 	mutex_unlock(&e->base_lock);
-	memalloc_noio_restore(noio);
 }
 
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
@@ -1631,7 +1627,7 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 	mutex_lock(&e->base_lock);
 	WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
 	r = engine_raise(e, max(sectors_to_pages(sectors),
-				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)));
+				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)), GFP_KERNEL);
 	if (!r && e->nr_base < e->nr_budget)
 		schedule_delayed_work(&e->rest, ENGINE_REST_LATER);
 	mutex_unlock(&e->base_lock);
@@ -1641,7 +1637,7 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 int cow_engine_buffer(struct cow_engine *e, unsigned int from, unsigned int to)
 {
 	return engine_want(e, (long)DIV_ROUND_UP(to, PAGE_SIZE / 1024) -
-			   (long)DIV_ROUND_UP(from, PAGE_SIZE / 1024));
+			   (long)DIV_ROUND_UP(from, PAGE_SIZE / 1024), GFP_KERNEL);
 }
 
 void cow_engine_set_throttle(struct cow_engine *e, unsigned int percent)
