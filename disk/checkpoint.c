@@ -389,6 +389,7 @@ static int turn_zones(struct cow_store *store)
 	}
 	if (!changes)
 		return r;
+	cow_meta_breathe(store->meta);
 	error = turn_flush(store, fua, losses) ?: turn_name(store, turn);
 	for (i = 0; i < COWSNAP_ZONES; i++) {
 		if (error)
@@ -410,6 +411,20 @@ static bool store_can_turn(struct cow_store *store)
 	return in_force && store->writable && cow_store_is_formatted(store);
 }
 
+/*
+ * A turn writes to three places. On a disk that seeks one write of a user would wait for all of
+ * them, the next ones for none.
+ */
+static int turn_unhurried(struct cow_store *store)
+{
+	int r;
+
+	store->meta->unhurried = bdev_rot(store->bdev);
+	r = turn_zones(store);
+	store->meta->unhurried = false;
+	return r;
+}
+
 void cow_zone_work(struct work_struct *work)
 {
 	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
@@ -421,7 +436,7 @@ void cow_zone_work(struct work_struct *work)
 	if (can && cow_meta_is_fenced(store->meta))
 		r = -EIO;
 	else if (can)
-		r = turn_zones(store);
+		r = turn_unhurried(store);
 	cow_super_unlock(store);
 	spin_lock(&store->origin->state_lock);
 	cow_zones_turned(store, r);

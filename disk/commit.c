@@ -40,6 +40,10 @@
 /* How long those who acquire the metadata again and again wait for a commit to end. */
 #define YIELD_JIFFIES	(HZ / 10)
 
+/* So long a disk has for others between two writes for which nobody waits, if nobody comes to. */
+#define BREATH_JIFFIES	(HZ / 20 + 1)
+#define BREATH_STEP	(HZ / 100 + 1)
+
 static bool meta_needs_flush(const struct cow_meta *meta)
 {
 	struct block_device *bdev = meta->store->bdev;
@@ -182,6 +186,29 @@ void cow_meta_yield(struct cow_meta *meta)
 
 	/* The end of a commit wakes: meta_become_idle(). */
 	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
+}
+
+void cow_meta_breathe(struct cow_meta *meta)
+{
+	struct cow_store *store = meta->store;
+	unsigned long until = jiffies + BREATH_JIFFIES;
+
+	if (!meta->unhurried)
+		return;
+	/* Who comes to wait for the metadata wakes nobody. */
+	while (time_before(jiffies, until) && !atomic_read(&meta->acquirers) &&
+	       !atomic_read(&store->super_waiters) && list_empty(&meta->members) &&
+	       !READ_ONCE(store->zones_ending) && !READ_ONCE(store->closing))
+		schedule_timeout_uninterruptible(BREATH_STEP);
+}
+
+void cow_store_breathe(struct cow_store *store)
+{
+	unsigned long until = jiffies + BREATH_JIFFIES;
+
+	while (bdev_rot(store->bdev) && time_before(jiffies, until) &&
+	       !READ_ONCE(store->extend_waited) && !READ_ONCE(store->closing))
+		schedule_timeout_uninterruptible(BREATH_STEP);
 }
 
 /* ------------------------------------------------------------------- a commit */

@@ -10,6 +10,7 @@ struct cow_job;
 struct cow_meta;
 struct cow_origin;
 struct cow_pending;
+struct cow_store;
 
 /*
  * Fill in the slots of @pending and have them committed together with its data; it is
@@ -43,6 +44,14 @@ void cow_meta_release(struct cow_meta *meta);
  * which something waits: until it has ended, but for no more than 100 ms. May sleep.
  */
 void cow_meta_yield(struct cow_meta *meta);
+
+/*
+ * Let a device that seeks serve others for 50 ms: with the metadata acquired by who has time, or
+ * until somebody waits for that; and with nothing acquired, or until table blocks are waited for.
+ * Not while the store is closed. May sleep.
+ */
+void cow_meta_breathe(struct cow_meta *meta);
+void cow_store_breathe(struct cow_store *store);
 
 /* Have cow_meta_go_on() called. Any context. */
 void cow_meta_kick(struct cow_meta *meta);

@@ -215,8 +215,11 @@ int cow_meta_write_super(struct cow_meta *meta, const struct cowsnap_super *supe
 	int r[2];
 
 	/* One after the other: if one is torn, the other is whole. */
-	for (number = 0; number < 2; number++)
+	for (number = 0; number < 2; number++) {
+		if (number)
+			cow_meta_breathe(meta);
 		r[number] = super_write_copy(meta, number, super);
+	}
 	mutex_lock(&meta->blocks_lock);
 	/* What is not on the disk is not written by a later commit either. */
 	for (number = 0; number < 2 && (!r[0] || !r[1]); number++) {

@@ -85,12 +85,25 @@ static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
 	return r;
 }
 
+/* The first block of the segment behind that of block @from. */
+static u64 segment_end(const struct cow_store *store, u64 from)
+{
+	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	struct cowsnap_segment seg;
+	u64 index = 0;
+
+	do {
+		cowsnap_get_segment(g, index++, &seg);
+	} while (seg.first_block + seg.blocks <= from);
+	return seg.first_block + seg.blocks;
+}
+
 /*
  * Empty blocks up to @to, from the first that no superblock names on. What else is written outside
  * of commits, and the memory for it, is guarded by the lock: others have it in between, and may
  * name some of the blocks.
  */
-static int write_in_pieces(struct cow_store *store, u32 to)
+static int write_in_pieces(struct cow_store *store, u32 to, bool unhurried)
 {
 	u32 piece = EXTEND_PIECE / cow_meta_block_bytes(store->meta), from = 0, end;
 	int r = 0;
@@ -99,10 +112,14 @@ static int write_in_pieces(struct cow_store *store, u32 to)
 		mutex_lock(&store->records_lock);
 		from = max(from, store->space.blocks);
 		end = min(from + piece, to);
+		if (unhurried)
+			end = min_t(u64, end, segment_end(store, from));
 		if (from < end)
 			r = write_empty_blocks(store, from, end);
 		mutex_unlock(&store->records_lock);
 		from = end;
+		if (unhurried && from < to)
+			cow_store_breathe(store);
 	}
 	return r;
 }
@@ -111,7 +128,7 @@ static int write_in_pieces(struct cow_store *store, u32 to)
  * The same, durably. The flush that comes with the superblocks would not do: the first copy could
  * fail with what was lost, and the second one be written. With FUA none is needed.
  */
-static int make_empty_blocks(struct cow_store *store, u32 to)
+static int make_empty_blocks(struct cow_store *store, u32 to, bool unhurried)
 {
 	unsigned int losses, tries = COW_WRITE_TRIES;
 	int r;
@@ -121,7 +138,7 @@ static int make_empty_blocks(struct cow_store *store, u32 to)
 		blk_opf_t fua = cow_meta_fua(store->meta);
 
 		losses = cow_meta_losses(store->meta);
-		r = write_in_pieces(store, to);
+		r = write_in_pieces(store, to, unhurried);
 		if (r)
 			return r;
 		if (!fua || !cow_meta_fua(store->meta))
@@ -155,10 +172,10 @@ static int super_name_blocks(struct cow_store *store, u32 to)
 }
 
 /* Commits go on while empty blocks are written, since no superblock names these yet. */
-static int extend(struct cow_store *store, u64 wanted)
+static int extend(struct cow_store *store, u64 wanted, bool unhurried)
 {
 	u32 to = extend_to(store, wanted);
-	int r = make_empty_blocks(store, to);
+	int r = make_empty_blocks(store, to, unhurried);
 
 	if (r)
 		return r;
@@ -174,7 +191,7 @@ int cow_super_extend(struct cow_store *store, u64 blocks)
 
 	blocks = min_t(u64, blocks, store->space.max_blocks);
 	while (!r && READ_ONCE(store->space.blocks) < blocks)
-		r = extend(store, blocks);
+		r = extend(store, blocks, false);
 	return r;
 }
 
@@ -199,7 +216,7 @@ void cow_super_extend_work(struct work_struct *work)
 	/* What writers wait for is soon there. */
 	bool waits = READ_ONCE(store->extend_waited);
 	u32 more = store->options.redirect && !waits ? EXTEND_BLOCKS_REDIRECT : 0;
-	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more);
+	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more, !waits);
 
 	if (r)
 		DMWARN_LIMIT("store %pg: its tables could not be extended (%d)", store->bdev, r);
@@ -321,7 +338,7 @@ int cow_super_format(struct cow_store *store)
 	r = super_first(store);
 	cow_super_unlock(store);
 	/* More of them, if the store has more. */
-	r = r ?: extend(store, 0);
+	r = r ?: extend(store, 0, false);
 	if (r)
 		WRITE_ONCE(store->space.blocks, 0);
 	return r;

@@ -124,6 +124,7 @@ struct cow_store {
 
 	/* Superblocks and records: disk/super.c, under records_lock. */
 	struct mutex records_lock;
+	atomic_t super_waiters;		/* for that lock */
 	struct xarray records;		/* number of a record -> struct cow_snap */
 	struct xarray record_chunks;	/* number of a chunk of records -> place + 1 */
 	u64 super_sequence;		/* of the last one written, here or in disk/records.c */
