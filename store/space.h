@@ -61,8 +61,8 @@ void cow_space_init(struct cow_space *space, const struct cowsnap_geometry *geom
 void cow_space_destroy(struct cow_space *space);
 
 /*
- * The walk that takes its time on a large device, so without a lock: it needs nothing of @space that
- * changes.
+ * The walk that takes its time on a large device, so without a lock: it needs nothing of @space
+ * that changes.
  */
 void cow_space_measure(const struct cow_space *space, u64 nr_chunks,
 		       struct cow_space_size *size);
