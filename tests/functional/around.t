@@ -8,7 +8,7 @@
 
 need fio
 MIB=1048576
-plan 16
+plan 17
 echo 0 >"$PARAMETERS/undo_buffer"
 
 base=$(mkloop 64M)
@@ -79,7 +79,18 @@ ok "copy_around turned off: only what is written is copied" \
 	[ "$(key_of s copied)" -le $((before + 2)) ]
 down
 
+# Few regions are written twice, and hardly one a third time.
+base=$(mkloop 512M)
+store=$(mkloop 256M)
+origin_up o "$base"
+snap_up s "$base" "$store" N 8 copy_around 256
+at_random 512 8192
+ok "a large device, a large store: what is copied around follows what is used: $(key_of o unused_around) sectors" \
+	[ "$(key_of o unused_around)" -le 12288 ]
+down
+
 echo 64 >"$PARAMETERS/copy_around"
+base=$(mkloop 64M)
 store=$(mkloop 8M)
 origin_up o "$base"
 snap_up s "$base" "$store" N 8
