@@ -8,7 +8,7 @@
 
 MIB=1048576
 
-plan 34
+plan 31
 
 both_up()
 {
@@ -134,40 +134,6 @@ room_of_discarded()
 	both_down
 }
 
-is_held()
-{
-	(($(key_of o held) > 0))
-}
-
-# held_discard: as long as can be, and a snapshot is made meanwhile.
-held_discard()
-{
-	local big cow
-
-	big=$(mkloop 64M)
-	cow=$(mkloop 96M)
-	at_exit _write "$PARAMETERS/hold_timeout" 5000
-	echo 60000 >"$PARAMETERS/hold_timeout"
-	dmcreate home "$(delay_table "$big" 0 120000) $big 0 0"
-	origin_up o /dev/mapper/home discard preserve
-	snap_up s /dev/mapper/home "$cow" P 8 id 1 create
-	put_letter /dev/mapper/o B 0 4096 &
-	wait_for 60 writes_are_delayed home 1
-	dmsetup message o 0 reset_stats
-	dmsetup message o 0 create 2 &
-	sleep 1
-	discard /dev/mapper/o 0 $((64 * MIB)) &
-	ok "a discard is held back while a snapshot is made" wait_for 60 is_held
-	dmreload home "$(linear_table "$big")"
-	wait
-	is "$(key_of o held)" 1 "it is one request"
-	ok "it waits for its copies in parts: $(key_of o parked)" \
-		test "$(key_of o parked)" -ge 4
-	dmremove s
-	dmremove o
-	dmremove home
-}
-
 base=$(mkloop 8M)
 store=$(mkloop 16M)
 store2=$(mkloop 16M)
@@ -179,4 +145,3 @@ no_snapshot
 snapshot_side
 room_of_discarded N
 room_of_discarded P
-held_discard
