@@ -419,9 +419,9 @@ static int turn_unhurried(struct cow_store *store)
 {
 	int r;
 
-	store->meta->unhurried = bdev_rot(store->bdev);
+	WRITE_ONCE(store->meta->unhurried, bdev_rot(store->bdev));
 	r = turn_zones(store);
-	store->meta->unhurried = false;
+	WRITE_ONCE(store->meta->unhurried, false);
 	return r;
 }
 

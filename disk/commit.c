@@ -42,7 +42,6 @@
 
 /* So long a disk has for others between two writes for which nobody waits, if nobody comes to. */
 #define BREATH_JIFFIES	(HZ / 20 + 1)
-#define BREATH_STEP	(HZ / 100 + 1)
 
 static bool meta_needs_flush(const struct cow_meta *meta)
 {
@@ -151,9 +150,17 @@ void cow_meta_unlist(struct cow_meta *meta)
 
 /* --------------------------------------------------------- acquired by others */
 
+/* Somebody has come to wait for the metadata: pairs with wait_event_timeout()'s barrier. */
+void cow_meta_hasten(struct cow_meta *meta)
+{
+	if (READ_ONCE(meta->unhurried) && wq_has_sleeper(&meta->wait))
+		wake_up(&meta->wait);
+}
+
 void cow_meta_acquire(struct cow_meta *meta)
 {
 	atomic_inc(&meta->acquirers);
+	cow_meta_hasten(meta);
 	wait_event(meta->wait, cmpxchg(&meta->phase, META_IDLE, META_ACQUIRED) == META_IDLE);
 	atomic_dec(&meta->acquirers);
 }
@@ -188,27 +195,27 @@ void cow_meta_yield(struct cow_meta *meta)
 	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
 }
 
+/* Does somebody wait for the metadata? */
+static bool is_hurried(const struct cow_meta *meta)
+{
+	const struct cow_store *store = meta->store;
+
+	return atomic_read(&meta->acquirers) || atomic_read(&store->super_waiters) ||
+	       !list_empty(&meta->members) || READ_ONCE(store->zones_ending) ||
+	       READ_ONCE(store->closing);
+}
+
 void cow_meta_breathe(struct cow_meta *meta)
 {
-	struct cow_store *store = meta->store;
-	unsigned long until = jiffies + BREATH_JIFFIES;
-
-	if (!meta->unhurried)
-		return;
-	/* Who comes to wait for the metadata wakes nobody. */
-	while (time_before(jiffies, until) && !atomic_read(&meta->acquirers) &&
-	       !atomic_read(&store->super_waiters) && list_empty(&meta->members) &&
-	       !READ_ONCE(store->zones_ending) && !READ_ONCE(store->closing))
-		schedule_timeout_uninterruptible(BREATH_STEP);
+	if (meta->unhurried)
+		wait_event_timeout(meta->wait, is_hurried(meta), BREATH_JIFFIES);
 }
 
 void cow_store_breathe(struct cow_store *store)
 {
-	unsigned long until = jiffies + BREATH_JIFFIES;
-
-	while (bdev_rot(store->bdev) && time_before(jiffies, until) &&
-	       !READ_ONCE(store->extend_waited) && !READ_ONCE(store->closing))
-		schedule_timeout_uninterruptible(BREATH_STEP);
+	if (bdev_rot(store->bdev))
+		wait_event_timeout(store->idle, READ_ONCE(store->extend_waited) ||
+				   READ_ONCE(store->closing), BREATH_JIFFIES);
 }
 
 /* ------------------------------------------------------------------- a commit */
@@ -346,8 +353,10 @@ static bool commit_start(struct cow_meta *meta)
 	/* Acquirers go first. cow_meta_release() has this called again. */
 	if (atomic_read(&meta->acquirers))
 		return false;
-	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE)
+	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE) {
+		cow_meta_hasten(meta);
 		return false;
+	}
 	meta->status = meta->failed ? BLK_STS_IOERR : BLK_STS_OK;
 	atomic_set(&meta->ios, 1);
 	/* Nothing follows a commit that failed. cow_meta_collect() tells its members. */

@@ -46,11 +46,19 @@ void cow_meta_release(struct cow_meta *meta);
 void cow_meta_yield(struct cow_meta *meta);
 
 /*
- * Let a device that seeks serve others for 50 ms: with the metadata acquired by who has time, or
- * until somebody waits for that; and with nothing acquired, or until table blocks are waited for.
- * Not while the store is closed. May sleep.
+ * Between two writes of one that has acquired the metadata, and says that it has time
+ * (meta->unhurried): let the device serve others for 50 ms, but only until somebody waits for the
+ * metadata, or the store is closed. May sleep.
  */
 void cow_meta_breathe(struct cow_meta *meta);
+
+/* Somebody is about to wait for it: ends that. Any context. */
+void cow_meta_hasten(struct cow_meta *meta);
+
+/*
+ * The same between two writes of empty table blocks, with nothing acquired, until somebody waits for
+ * these. Only for a device that seeks. May sleep.
+ */
 void cow_store_breathe(struct cow_store *store);
 
 /* Have cow_meta_go_on() called. Any context. */

@@ -119,7 +119,7 @@ struct cow_meta {
 	wait_queue_head_t wait;		/* phase became META_IDLE */
 	atomic_t nr_direct;		/* writes of cow_meta_write() under way */
 	atomic_t acquirers;		/* waiting: no commit starts before them */
-	bool unhurried;			/* the acquirer has time, and the store's device seeks */
+	bool unhurried;			/* who has acquired it has time, the device seeks */
 	struct list_head work_node;	/* origin->meta_work */
 
 	/* The commit under way. */

@@ -191,8 +191,9 @@ int cow_super_write_records(struct cow_store *store, u64 number)
 
 void cow_super_lock(struct cow_store *store)
 {
-	/* Who has time makes haste: cow_meta_breathe(). */
 	atomic_inc(&store->super_waiters);
+	if (store->meta)
+		cow_meta_hasten(store->meta);
 	mutex_lock(&store->records_lock);
 	atomic_dec(&store->super_waiters);
 	if (store->meta)

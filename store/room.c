@@ -112,6 +112,8 @@ int cow_store_no_room(struct cow_store *store, bool must)
 	if (space->geometry && space->blocks < space->max_blocks && !store->extend_failed) {
 		cow_store_set_blocked(store, COW_STORE_PREPARING);
 		WRITE_ONCE(store->extend_waited, true);
+		/* See cow_store_breathe(). */
+		wake_up(&store->idle);
 		queue_work(store->origin->wq, &store->extend_work);
 		return -EBUSY;
 	}

@@ -9,7 +9,7 @@ from grid import by_cell, rate_text, ratio_text, wrapped
 # How far a cell may be off before it counts as behind.
 RATE_SLACK = .02
 TIME_SLACK = .05
-# Those that are known of so many requests. Of few, the first of these is as far as it goes.
+# p95 is for runs of so few requests that their p99 is not known.
 PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9}
 OF_FEW = "p95"
 WHATS = ("rate", *PERCENTILES)

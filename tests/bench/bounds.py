@@ -26,15 +26,12 @@ for place in ("battery", "battery-lazy"):
           "Copying ahead makes one write in some hundreds wait for the transfer of whole megabytes, "
           "three for each that is written; the others take 0.03 ms. dm-snapshot has each write wait "
           "for its own copy.")
-bound("disk", ["large"], ["cowsnap P"], ["p99", "p99.9"],
-      "A window is copied at once, and one write waits for it. With windows of 4 and 2 MiB instead "
-      "of 8 p99 is 117 and 92 ms, and the rate .39 and .38 of raw; dm-snapshot has .27.")
 bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["rate"],
       "The disk has one second for both. Alone a write takes it 19.4 ms with P, 14.7 with N, and 23.6 and "
       "18.9 with dm-snapshot. Beside the backup cowsnap's users write 33 and 46 times a second, and "
       "dm-snapshot's 12 and 17: that leaves .35, .33, .71 and .67 s for reading, of which raw makes "
       "74 MB/s. dm-snapshot would have 15 and 10 MB/s left if its users wrote as much.")
-bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["p99", "p99.9"],
+bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["p99"],
       "A read that rests waits as long as a slice lasted, so that the users can write. With slices of "
       "25 ms instead of 50 p99 is 89 ms instead of 110, and half of the reads take 49.5 ms instead of "
       "24.8. dm-snapshot's reads never rest: its users write 12 times a second instead of 34.")
