@@ -56,8 +56,8 @@ void cow_meta_breathe(struct cow_meta *meta);
 void cow_meta_hasten(struct cow_meta *meta);
 
 /*
- * The same between two writes of empty table blocks, with nothing acquired, until somebody waits for
- * these. Only for a device that seeks. May sleep.
+ * The same between two writes of empty table blocks, with nothing acquired, until somebody waits
+ * for these. Only for a device that seeks. May sleep.
  */
 void cow_store_breathe(struct cow_store *store);
 
