@@ -479,11 +479,15 @@ static int snap_zero_is_done(struct cow_bio *part)
 /* -ENOSPC: it is for the merge to decide. */
 static int snap_no_room(struct cow_bio *cb)
 {
+	struct cow_store *store = cb->snap->store;
+
 	if (cb->via_merge)
 		return -ENOSPC;
 	if (!cb->full_is_end)
 		return cow_bio_finish(cb, BLK_STS_NOSPC);
-	cow_store_invalidate(cb->snap->store, COW_SNAP_OVERFLOWED, "the store is full");
+	spin_lock(&store->origin->state_lock);
+	cow_store_lose_for_room(store, "the store is full");
+	spin_unlock(&store->origin->state_lock);
 	return DM_MAPIO_KILL;
 }
 

@@ -75,6 +75,22 @@ bool cow_store_makes_wait(const struct cow_store *store)
 	       (store->blocked == COW_STORE_FULL && cow_store_reclaim_is_due(store));
 }
 
+/* There are chunks, but no table blocks that name them: the disk failed, and nobody filled it. */
+static bool has_no_tables(const struct cow_store *store)
+{
+	return store->space.geometry && store->space.blocks < store->space.max_blocks &&
+	       store->extend_failed;
+}
+
+void cow_store_lose_for_room(struct cow_store *store, const char *why)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (has_no_tables(store))
+		__cow_store_invalidate(store, COW_SNAP_INVALID, "its tables could not be extended");
+	else
+		__cow_store_invalidate(store, COW_SNAP_OVERFLOWED, why);
+}
+
 static void store_is_full(struct cow_store *store)
 {
 	unsigned int seconds = 0;
@@ -96,7 +112,7 @@ static void store_is_full(struct cow_store *store)
 		queue_work(store->origin->wq, &store->event_work);
 		return;
 	}
-	__cow_store_invalidate(store, COW_SNAP_OVERFLOWED, "the store is full");
+	cow_store_lose_for_room(store, "the store is full");
 }
 
 int cow_store_no_room(struct cow_store *store, bool must)
@@ -162,7 +178,7 @@ void cow_store_overflow(struct cow_store *store, const char *why)
 	lockdep_assert_held(&store->origin->state_lock);
 	if (store->blocked != COW_STORE_FULL || cow_store_reclaim_is_due(store))
 		return;
-	__cow_store_invalidate(store, COW_SNAP_OVERFLOWED, why);
+	cow_store_lose_for_room(store, why);
 	/* If no snapshot is live that did nothing. */
 	if (store->blocked == COW_STORE_FULL)
 		cow_store_unblock(store);

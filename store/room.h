@@ -24,6 +24,12 @@ u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place);
 int cow_store_no_room(struct cow_store *store, bool must);
 
 /*
+ * The snapshots are lost for want of room. @why says so if chunks are wanted; if tables are, that
+ * is said. origin->state_lock held.
+ */
+void cow_store_lose_for_room(struct cow_store *store, const char *why);
+
+/*
  * The store stays full: its snapshots overflow, and what waited for it decides again. Nothing
  * happens if it is not full, or if room is about to be given back. origin->state_lock held.
  */
