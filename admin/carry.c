@@ -68,8 +68,9 @@ int cow_carry_init(struct cow_merge *m)
 	init_waitqueue_head(&m->io_wait);
 	m->buffer = vmalloc(cow_chunk_to_sector(m->store, chunks) << SECTOR_SHIFT);
 	m->runs = kvmalloc_array(chunks, sizeof(m->runs[0]), GFP_KERNEL);
+	m->by_place = kvmalloc_array(chunks, sizeof(m->by_place[0]), GFP_KERNEL);
 	m->slots = cow_slot_window_alloc(m->store->meta);
-	if (!m->buffer || !m->runs || !m->slots)
+	if (!m->buffer || !m->runs || !m->by_place || !m->slots)
 		return -ENOMEM;
 	return bioset_init(&m->bios, CARRY_DEPTH, offsetof(struct carry_io, bio),
 			   BIOSET_NEED_BVECS);
@@ -80,6 +81,8 @@ void cow_carry_exit(struct cow_merge *m)
 	bioset_exit(&m->bios);
 	kvfree(m->slots);
 	m->slots = NULL;
+	kvfree(m->by_place);
+	m->by_place = NULL;
 	kvfree(m->runs);
 	m->runs = NULL;
 	vfree(m->buffer);
@@ -150,6 +153,8 @@ static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev,
 	struct carry_io *io;
 
 	wait_ios(m, CARRY_DEPTH);
+	/* A quick device keeps nobody waiting, and users have the same processor. */
+	cond_resched();
 	/* From a pool of its own: filesystems may be waiting for this merge. */
 	io = to_io(bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &m->bios));
 	io->bio.bi_iter.bi_sector = sector;
@@ -235,13 +240,6 @@ int cow_carry_compare_places(const void *a, const void *b)
 	return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static int compare_chunks(const void *a, const void *b)
-{
-	const struct cow_extent *x = a, *y = b;
-
-	return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
-}
-
 /* Where the origin has something else than home nothing is sealed. False: seals would be read. */
 static bool read_home(struct cow_merge *m, const struct cow_extent *run)
 {
@@ -262,9 +260,10 @@ static int read_runs(struct cow_merge *m)
 	unsigned int i;
 	int r;
 
-	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), cow_carry_compare_places, NULL);
+	memcpy(m->by_place, m->runs, m->nr_runs * sizeof(m->runs[0]));
+	sort(m->by_place, m->nr_runs, sizeof(m->by_place[0]), cow_carry_compare_places, NULL);
 	for (i = 0; i < m->nr_runs && right; i++) {
-		const struct cow_extent *run = &m->runs[i];
+		const struct cow_extent *run = &m->by_place[i];
 		void *data = data_of(m, run->chunk);
 		size_t bytes = bytes_of(m, run->nr);
 
@@ -304,7 +303,7 @@ static int check_runs(struct cow_merge *m)
 	int r = 0;
 
 	for (i = 0; i < m->nr_runs && !r; i++) {
-		const struct cow_extent *run = &m->runs[i];
+		const struct cow_extent *run = &m->by_place[i];
 
 		for (j = 0; run->kind == COW_COPIED && j < run->nr && !r; j++) {
 			struct cow_version v = {
@@ -334,7 +333,6 @@ static int write_runs(struct cow_merge *m)
 {
 	unsigned int i, next;
 
-	sort(m->runs, m->nr_runs, sizeof(m->runs[0]), compare_chunks, NULL);
 	flush_kernel_vmap_range(m->buffer, bytes_of(m, m->limit - m->base));
 	for (i = 0; i < m->nr_runs; i = next) {
 		u64 chunk = m->runs[i].chunk, nr = neighbours(m, i, &next);

@@ -50,6 +50,7 @@ struct cow_merge {
 	void *buffer;			/* the chunks from @base on, up to @limit */
 	u64 base, limit;
 	struct cow_extent *runs;	/* what the snapshot sees of them, or admin/void.c's */
+	struct cow_extent *by_place;	/* the same, in the order of the store */
 	unsigned int nr_runs;
 	struct cow_places *places;	/* admin/void.c's, of these */
 	struct cow_slot_window *slots;	/* of the runs' places, as read last */
