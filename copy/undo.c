@@ -4,7 +4,7 @@
  *
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
- * store later, many in a row, when they fill a quarter of the buffer or have waited a second;
+ * store later, many in a row, when they fill an eighth of the buffer or have waited a second;
  * on a non-rotational store, when they are 64 KiB. If the buffer is full, a copy is written
  * first, as without a buffer. The same if the store's writes complete synchronously (RAM
  * disks): then writing takes no longer than keeping.
@@ -39,7 +39,7 @@
 #define UNDO_WAIT	HZ
 
 /* Such a part of the buffer is written at a time to a rotational store, */
-#define UNDO_SHARE	4U
+#define UNDO_SHARE	8U
 
 /* and so much to others. */
 #define UNDO_BATCH_SECTORS	128U

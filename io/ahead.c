@@ -12,7 +12,7 @@
  *
  * The window is as long as what the stream has written so far, up to the store's
  * copy_ahead, or a quarter of that for large writes. So a stream wastes at most as much as it has
- * written. The sectors that streams leave behind unused are counted: if they are more than a 32nd
+ * written. One write of each half window waits while a disk reads that much, and writes it. The sectors that streams leave behind unused are counted: if they are more than a 32nd
  * of all that was copied, nothing more is copied ahead. Nor is anything when a store has less than
  * an eighth of its room left.
  *
@@ -32,10 +32,10 @@
 /* Waste that is always allowed: 1 MiB. */
 #define WASTE_SECTORS		2048U
 
-static unsigned int copy_ahead = 8192;
+static unsigned int copy_ahead = 2048;
 module_param(copy_ahead, uint, 0644);
 MODULE_PARM_DESC(copy_ahead,
-		 "KiB that new stores are copied to ahead of sequential writers, at most (0 to 65536; default 8192)");
+		 "KiB that new stores are copied to ahead of sequential writers, at most (0 to 65536; default 2048)");
 
 /* A window of fewer writes than that has few, and need not be longer than so many sectors. */
 #define MANY_WRITES		100U

@@ -19,7 +19,7 @@
 /* The kernel's, for a store that it makes. */
 #define WAIT_TIMEOUT	60
 #define THROTTLE	100
-#define COPY_AHEAD	8192
+#define COPY_AHEAD	2048
 #define COPY_AROUND	256	/* of a rotational disk */
 
 static uint32_t block_bytes(const struct device *dev, uint32_t chunk_sectors)

@@ -27,7 +27,7 @@ exact_copies()
 
 # What an earlier test has set.
 if [[ -e $PARAMETERS/copy_ahead ]]; then
-	echo 8192 >"$PARAMETERS/copy_ahead"
+	echo 2048 >"$PARAMETERS/copy_ahead"
 	echo -1 >"$PARAMETERS/copy_around"
 	echo 8192 >"$PARAMETERS/undo_buffer"
 	echo -1 >"$PARAMETERS/log"
