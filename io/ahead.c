@@ -10,11 +10,11 @@
  *    written, or soon   | copied already, or asked for
  *                       +-- a write that gets here has the next window copied
  *
- * The window is as long as what the stream has written so far, up to the store's
- * copy_ahead, or a quarter of that for large writes. So a stream wastes at most as much as it has
- * written. One write of each half window waits while a disk reads that much, and writes it. The sectors that streams leave behind unused are counted: if they are more than a 32nd
- * of all that was copied, nothing more is copied ahead. Nor is anything when a store has less than
- * an eighth of its room left.
+ * The window is as long as what the stream has written so far, up to the store's copy_ahead, or a
+ * quarter of that for large writes: a stream wastes at most what it has written. One write of each
+ * half window waits for a disk to read and write it. What streams leave behind unused is counted:
+ * if it is more than a 32nd of all that was copied, nothing more is copied ahead. Nor is anything
+ * when a store has less than an eighth of its room left.
  *
  * origin->state_lock guards all of this; cow_ahead_due() reads it without the lock.
  */
