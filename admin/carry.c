@@ -153,7 +153,7 @@ static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev,
 	struct carry_io *io;
 
 	wait_ios(m, CARRY_DEPTH);
-	/* A quick device keeps nobody waiting, and users have the same processor. */
+	/* A quick device never lets this wait: users need the processor as well. */
 	cond_resched();
 	/* From a pool of its own: filesystems may be waiting for this merge. */
 	io = to_io(bio_alloc_bioset(bdev, vecs, opf, GFP_NOIO, &m->bios));

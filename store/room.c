@@ -75,7 +75,7 @@ bool cow_store_makes_wait(const struct cow_store *store)
 	       (store->blocked == COW_STORE_FULL && cow_store_reclaim_is_due(store));
 }
 
-/* There are chunks, but no table blocks that name them: the disk failed, and nobody filled it. */
+/* There are chunks, but no table blocks for them: an error, or no memory, and not a full store. */
 static bool has_no_tables(const struct cow_store *store)
 {
 	return store->space.geometry && store->space.blocks < store->space.max_blocks &&

@@ -30,7 +30,7 @@ int cow_store_no_room(struct cow_store *store, bool must);
 void cow_store_lose_for_room(struct cow_store *store, const char *why);
 
 /*
- * The store stays full: its snapshots overflow, and what waited for it decides again. Nothing
+ * The store stays full: its snapshots are lost, and what waited for it decides again. Nothing
  * happens if it is not full, or if room is about to be given back. origin->state_lock held.
  */
 void cow_store_overflow(struct cow_store *store, const char *why);
