@@ -302,17 +302,6 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 	return r;
 }
 
-/*
- * Two devices may have acknowledged writes: the origin's, and the store of a sealed origin, or of a
- * merge that is under way, which the table need not name. So flushes come here even if the devices
- * of the table have no cache.
- */
-static void origin_take_flushes(struct dm_target *ti)
-{
-	ti->num_flush_bios = 2;
-	ti->flush_supported = true;
-}
-
 static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
 	struct dm_arg_set as = { .argc = argc, .argv = argv };
@@ -338,14 +327,18 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	}
 	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
-	origin_take_flushes(ti);
+	ti->flush_supported = true;
 	ti->num_write_zeroes_bios = 1;
 	ti->num_discard_bios = ct->discard != COW_DISCARD_NONE;
 	return 0;
 }
 
 /*
- * An empty flush: the first of the two is for the origin's device. The store of a sealed origin is
+ * Two devices may have acknowledged writes: the origin's, and the store of a sealed origin, or of a
+ * merge that is under way, which the table need not name. So flushes come here even if the devices
+ * of the table have no cache: two bios for each, if there may be two devices (origin/tables.c).
+ *
+ * An empty flush: the first of two, or the only one, is for the origin's device. The store of a sealed origin is
  * held by the table. That of a merge is not: then it is for the merge to decide.
  */
 static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
@@ -474,9 +467,7 @@ static int snap_or_merge_ctr(struct dm_target *ti, unsigned int argc, char **arg
 	}
 	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
-	ti->num_flush_bios = 1;
-	if (merge)
-		origin_take_flushes(ti);
+	ti->flush_supported = merge;
 	ti->num_write_zeroes_bios = 1;
 	ti->num_discard_bios = merge || ct->discard_zeroes_cow;
 	ti->discards_supported = ct->discard_zeroes_cow;

@@ -474,6 +474,7 @@ static void stop_works(struct cow_store *store)
 	spin_lock(&store->origin->state_lock);
 	WRITE_ONCE(store->closing, true);
 	spin_unlock(&store->origin->state_lock);
+	wake_up(&store->idle);
 	flush_work(&store->fail_work);
 	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->note_work);

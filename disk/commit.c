@@ -150,11 +150,11 @@ void cow_meta_unlist(struct cow_meta *meta)
 
 /* --------------------------------------------------------- acquired by others */
 
-/* Somebody has come to wait for the metadata: pairs with wait_event_timeout()'s barrier. */
+/* Somebody has come to wait for the metadata. Its barrier pairs with wait_event_timeout()'s. */
 void cow_meta_hasten(struct cow_meta *meta)
 {
-	if (READ_ONCE(meta->unhurried) && wq_has_sleeper(&meta->wait))
-		wake_up(&meta->wait);
+	if (READ_ONCE(meta->unhurried) && wq_has_sleeper(&meta->store->idle))
+		wake_up(&meta->store->idle);
 }
 
 void cow_meta_acquire(struct cow_meta *meta)
@@ -195,7 +195,7 @@ void cow_meta_yield(struct cow_meta *meta)
 	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
 }
 
-/* Does somebody wait for the metadata? */
+/* Does somebody wait for the metadata, or for what follows? Each of them wakes store->idle. */
 static bool is_hurried(const struct cow_meta *meta)
 {
 	const struct cow_store *store = meta->store;
@@ -208,7 +208,7 @@ static bool is_hurried(const struct cow_meta *meta)
 void cow_meta_breathe(struct cow_meta *meta)
 {
 	if (meta->unhurried)
-		wait_event_timeout(meta->wait, is_hurried(meta), BREATH_JIFFIES);
+		wait_event_timeout(meta->store->idle, is_hurried(meta), BREATH_JIFFIES);
 }
 
 void cow_store_breathe(struct cow_store *store)

@@ -48,8 +48,7 @@ void cow_meta_yield(struct cow_meta *meta);
 /*
  * Between two writes of one that has acquired the metadata, and says that it has time
  * (meta->unhurried): let the device serve others for 50 ms, but only until somebody waits for the
- * metadata. Who closes the store, or waits for the zones of the log, wakes nobody: he waits for the
- * rest of one such pause, and no further one is made. May sleep.
+ * metadata or for the zones of the log, or the store is closed. May sleep.
  */
 void cow_meta_breathe(struct cow_meta *meta);
 

@@ -81,6 +81,17 @@ MODULE_PARM_DESC(log_gap,
 /* A record that comes later than this behind the last one finds the head anywhere. */
 #define FOLLOWS_NS		(4U * NSEC_PER_MSEC)
 
+/*
+ * A disk that turns takes longer for a record, even if the head is about to come by. So a cache that
+ * outlives a loss of power has taken it, and brings table blocks and data home in the order that
+ * suits it: a record is one more write then. So many records show it, one that waits speaks against
+ * so many, and one copy of so many still finds out.
+ */
+#define QUICK_NS		(200U * NSEC_PER_USEC)
+#define QUICK_MANY		64U
+#define QUICK_SLOW_COSTS	8U
+#define QUICK_PROBE		256U
+
 /* Whose record is not judged by the time it takes. */
 #define NOT_JUDGED		COW_LOG_SIZES
 
@@ -290,8 +301,22 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 	       !cow_engine_writes_at_once(store->origin->engine);
 }
 
+/* Does a cache take all records at once? Not if it is time to find out again. */
+static bool is_cached(struct cow_log *log)
+{
+	return log->quick >= QUICK_MANY && ++log->passed_over % QUICK_PROBE;
+}
+
+static void judge_cache(struct cow_log *log, u64 ns)
+{
+	if (ns < QUICK_NS)
+		log->quick = min(log->quick + 1, QUICK_MANY);
+	else
+		log->quick -= min(log->quick, QUICK_SLOW_COSTS);
+}
+
 /* Could a record take the run? */
-static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
+static bool run_suits(struct cow_meta *meta, const struct cow_pending *p,
 		      const struct cow_job *job)
 {
 	const struct cow_store *store = meta->store;
@@ -304,7 +329,8 @@ static bool run_suits(const struct cow_meta *meta, const struct cow_pending *p,
 	       p->nr_room &&
 	       !READ_ONCE(job->speculative) && is_worth_a_record(store, job) &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
-	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS;
+	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS &&
+	       (store->options.redirect || !is_cached(&meta->log));
 }
 
 /* Has @w room for the run, and its zone? */
@@ -586,12 +612,13 @@ static void count_durable(struct cow_meta *meta, struct cow_log_zone *zone)
 	}
 }
 
-/* How long a record took says something of the gap that it was given. */
-static void judge_gap(struct cow_meta *meta, const struct cow_log_write *w)
+/* How long a record took says something of the gap that it was given, and of the device. */
+static void judge_time(struct cow_meta *meta, const struct cow_log_write *w)
 {
 	if (!w->sent_ns)
 		return;
 	meta->log.ended_ns = w->ended_ns;
+	judge_cache(&meta->log, w->ended_ns - w->sent_ns);
 	if (w->size != NOT_JUDGED)
 		cow_gap_note(&meta->log.gap[w->size],
 			     min_t(u64, div_u64(w->ended_ns - w->sent_ns, NSEC_PER_USEC), U32_MAX),
@@ -608,7 +635,7 @@ static void record_ended(struct cow_log_write *w)
 	/* The next one may have waited for this. */
 	if (!--meta->log.nr_sent && meta->log.open)
 		cow_meta_kick(meta);
-	judge_gap(meta, w);
+	judge_time(meta, w);
 	if (!w->failed)
 		note_up_to(&meta->log.zone[zone], w->said_end);
 	count_durable(meta, &meta->log.zone[zone]);

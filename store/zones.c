@@ -314,7 +314,9 @@ bool cow_zones_end(struct cow_store *store)
 	lockdep_assert_held(&store->origin->state_lock);
 	if (store->zones_stuck || !nr_in_use(store))
 		return false;
-	store->zones_ending = true;
+	WRITE_ONCE(store->zones_ending, true);
+	/* Who leaves zones has no time any more: cow_meta_breathe(). */
+	wake_up(&store->idle);
 	mod_delayed_work(store->origin->wq, &store->zone_work, 0);
 	return true;
 }

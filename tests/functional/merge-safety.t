@@ -128,6 +128,8 @@ flushes()
 	ok "flush: without a merge the store gets none" wait_for 60 store_gets_none
 	# Copies of the second part cannot be read, so the merge stands still there.
 	swap_table cow "$(partly_table "$store" 136 128 delay "$store" 136 120000 "$store" 136 0)"
+	# Tables that do not name the store, beside the merge's: one from before it, one from during it.
+	dmcreate p "0 $len cowsnap-origin $home"
 	start_merge 1
 	wait_for 60 part_is_merged 300
 	put /dev/mapper/o "$TEST_TMP/old" $((18 * MIB)) 4096
@@ -137,10 +139,12 @@ flushes()
 	isnt "$(flushes_of "$base" fsync_origin)" 0 "flush: fsync of the origin flushes its device"
 	isnt "$(flushes_of "$store" in_place_fua)" 0 \
 		"flush: a synchronous write in place flushes the store"
-	# A table that does not name the store, beside the merge's.
-	dmcreate p "0 $len cowsnap-origin $home"
 	isnt "$(flushes_of "$store" sync -d /dev/mapper/p)" 0 \
 		"flush: fsync of another table of the origin, without the store, flushes it"
+	dmcreate q "0 $len cowsnap-origin $home"
+	isnt "$(flushes_of "$store" sync -d /dev/mapper/q)" 0 \
+		"flush: fsync of a table that was made meanwhile flushes it"
+	dmremove q
 	dmremove p
 	swap_table cow "$(linear_table "$store")"
 	ok "flush: the merge ends" wait_for 60 merged
