@@ -338,8 +338,8 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
  * merge that is under way, which the table need not name. So flushes come here even if the devices
  * of the table have no cache: two bios for each, if there may be two devices (origin/tables.c).
  *
- * An empty flush: the first of two, or the only one, is for the origin's device. The store of a sealed origin is
- * held by the table. That of a merge is not: then it is for the merge to decide.
+ * An empty flush: the first of two, or the only one, is for the origin's device. The store of a
+ * sealed origin is held by the table. That of a merge is not: then it is for the merge to decide.
  */
 static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
 {

@@ -82,14 +82,15 @@ MODULE_PARM_DESC(log_gap,
 #define FOLLOWS_NS		(4U * NSEC_PER_MSEC)
 
 /*
- * A disk that turns takes longer for a record, even if the head is about to come by. So a cache that
- * outlives a loss of power has taken it, and brings table blocks and data home in the order that
- * suits it: a record is one more write then. So many records show it, one that waits speaks against
- * so many, and one copy of so many still finds out.
+ * A disk that turns takes longer for a record, even if the head is about to come by. So a cache
+ * that outlives a loss of power has taken it, and brings table blocks and data home in the order
+ * that suits it: a record is one more write then. A full cache has writes wait as well, so one that
+ * ends at once tells more than one that waits. One copy of so many still finds out.
  */
 #define QUICK_NS		(200U * NSEC_PER_USEC)
-#define QUICK_MANY		64U
-#define QUICK_SLOW_COSTS	8U
+#define QUICK_TELLS		8U
+#define QUICK_MOST		128U
+#define QUICK_ENOUGH		64U
 #define QUICK_PROBE		256U
 
 /* Whose record is not judged by the time it takes. */
@@ -304,15 +305,15 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 /* Does a cache take all records at once? Not if it is time to find out again. */
 static bool is_cached(struct cow_log *log)
 {
-	return log->quick >= QUICK_MANY && ++log->passed_over % QUICK_PROBE;
+	return log->quick >= QUICK_ENOUGH && ++log->passed_over % QUICK_PROBE;
 }
 
 static void judge_cache(struct cow_log *log, u64 ns)
 {
 	if (ns < QUICK_NS)
-		log->quick = min(log->quick + 1, QUICK_MANY);
-	else
-		log->quick -= min(log->quick, QUICK_SLOW_COSTS);
+		log->quick = min(log->quick + QUICK_TELLS, QUICK_MOST);
+	else if (log->quick)
+		log->quick--;
 }
 
 /* Could a record take the run? */
