@@ -85,7 +85,8 @@ MODULE_PARM_DESC(log_gap,
  * A disk that turns takes longer for a record, even if the head is about to come by. So a cache
  * that outlives a loss of power has taken it, and brings table blocks and data home in the order
  * that suits it: a record is one more write then. A full cache has writes wait as well, so one that
- * ends at once tells more than one that waits. One copy of so many still finds out.
+ * ends at once tells more than one that waits. One copy of so many still finds out, and if it has
+ * waited, the next one as well.
  */
 #define QUICK_NS		(200U * NSEC_PER_USEC)
 #define QUICK_TELLS		8U
@@ -305,15 +306,18 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 /* Does a cache take all records at once? Not if it is time to find out again. */
 static bool is_cached(struct cow_log *log)
 {
-	return log->quick >= QUICK_ENOUGH && ++log->passed_over % QUICK_PROBE;
+	return log->quick >= QUICK_ENOUGH && log->passed_over++ % QUICK_PROBE;
 }
 
 static void judge_cache(struct cow_log *log, u64 ns)
 {
-	if (ns < QUICK_NS)
+	if (ns < QUICK_NS) {
 		log->quick = min(log->quick + QUICK_TELLS, QUICK_MOST);
-	else if (log->quick)
+	} else if (log->quick) {
 		log->quick--;
+		/* The cache may be gone: the next copy finds out. */
+		log->passed_over = 0;
+	}
 }
 
 /* Could a record take the run? */
