@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Where a cache takes records of the log at once, copies go by the tables. When the cache is gone,
+# they go by the log again.
+
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/log.sh"
+
+need_target delay
+exact_copies
+plan 8
+
+# grows_by KEY FROM TO: by how much it grows while these chunks are copied.
+grows_by()
+{
+	local before
+
+	before=$(key_of s "$1")
+	put_scattered /dev/mapper/o "$TEST_TMP/now" "$2" "$3"
+	echo $(($(key_of s "$1") - before))
+}
+
+# A disk that turns, as far as anybody can tell.
+base=$(mkloop 8M)
+store=$(mkram 32)
+echo 1 >"$(sysfs "$store")/queue/rotational"
+fill "$base" "$TEST_TMP/now"
+cp "$TEST_TMP/now" "$TEST_TMP/old"
+dmcreate cow "$(delay_table "$store" 0 0)"
+origin_up o "$base"
+snap_up s "$base" /dev/mapper/cow P 8 id 1 create log on
+put_scattered /dev/mapper/o "$TEST_TMP/now" 0 1
+wait_for 10 at_least records 1 || put_scattered /dev/mapper/o "$TEST_TMP/now" 1 2
+
+records=$(grows_by records 2 200)
+ok "the first copies go by the log" at_least records 1
+ok "a device that takes records at once gets few more" [ "$records" -le 60 ]
+commits=$(grows_by commits 200 300)
+ok "copies go by the tables instead" [ "$commits" -ge 90 ]
+
+# One copy of 256 finds out, and those that follow it.
+swap_table cow "$(delay_table "$store" 0 2)"
+grows_by records 300 700 >/dev/null
+records=$(grows_by records 700 800)
+ok "a device that takes its time gets a record for each copy" [ "$records" -ge 95 ]
+ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+
+swap_table cow "$(delay_table "$store" 0 0)"
+grows_by records 800 900 >/dev/null
+records=$(grows_by records 900 1000)
+ok "with a cache again there are few" [ "$records" -le 20 ]
+ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+dmremove s
+dmremove o
+dmremove cow
+like "$(checked "$store")" 'clean, 1 snapshots' "cowsnap check finds nothing"
