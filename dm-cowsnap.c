@@ -244,6 +244,8 @@ static void bio_begin(struct cow_bio *cb)
 	cb->left.bi_size = 0;
 	cb->exact = false;
 	cb->carries = NULL;
+	cb->then_home = false;
+	cb->home_at_last = false;
 }
 
 /* Whoever hears that it cannot be done now, or that there is no room, takes nothing for lost. */
@@ -302,6 +304,18 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 	return r;
 }
 
+/*
+ * Two devices may have acknowledged writes: the origin's, and the store of a sealed origin, or of a
+ * merge that is under way, which the table need not name. So flushes come here even if the devices
+ * of the table have no cache. No origin is sealed that a table shows without its store: there a
+ * second bio would be for merges alone, and so the one does for both devices then.
+ */
+static void origin_take_flushes(struct dm_target *ti, const struct cow_target *ct)
+{
+	ti->num_flush_bios = ct->table.bare ? 1 : 2;
+	ti->flush_supported = true;
+}
+
 static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
 	struct dm_arg_set as = { .argc = argc, .argv = argv };
@@ -327,19 +341,16 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	}
 	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
-	ti->flush_supported = true;
+	origin_take_flushes(ti, ct);
 	ti->num_write_zeroes_bios = 1;
 	ti->num_discard_bios = ct->discard != COW_DISCARD_NONE;
 	return 0;
 }
 
 /*
- * Two devices may have acknowledged writes: the origin's, and the store of a sealed origin, or of a
- * merge that is under way, which the table need not name. So flushes come here even if the devices
- * of the table have no cache: two bios for each, if there may be two devices (origin/tables.c).
- *
- * An empty flush: the first of two, or the only one, is for the origin's device. The store of a
- * sealed origin is held by the table. That of a merge is not: then it is for the merge to decide.
+ * An empty flush: the first of the two is for the origin's device. The store of a sealed origin is
+ * held by the table. That of a merge is not: then it is for the merge to decide, and if the table
+ * has one bio only, that goes to both devices, one after the other.
  */
 static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
 {
@@ -348,6 +359,10 @@ static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
 
 	if (is_first)
 		cow_flush_begins(&o->losses);
+	if (ct->table.bare && READ_ONCE(o->merge)) {
+		cb->then_home = true;
+		return false;
+	}
 	/* Pairs with smp_store_release() in tell_origin(). */
 	if (!is_first && !smp_load_acquire(&o->sealed_end)) {
 		if (READ_ONCE(o->merge))
@@ -467,7 +482,9 @@ static int snap_or_merge_ctr(struct dm_target *ti, unsigned int argc, char **arg
 	}
 	ti->private = ct;
 	ti->per_io_data_size = sizeof(struct cow_bio);
-	ti->flush_supported = merge;
+	ti->num_flush_bios = 1;
+	if (merge)
+		origin_take_flushes(ti, ct);
 	ti->num_write_zeroes_bios = 1;
 	ti->num_discard_bios = merge || ct->discard_zeroes_cow;
 	ti->discards_supported = ct->discard_zeroes_cow;

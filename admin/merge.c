@@ -35,7 +35,6 @@
 #include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
-#include "origin/tables.h"
 #include "store/epochs.h"
 #include "store/snapshots.h"
 #include "store/store.h"
@@ -150,8 +149,6 @@ void cow_merge_start(struct cow_merge *m)
 	m->phase = m->done < m->end ? MERGE_CLOSE : MERGE_FINISH;
 	/* The work item of the one before may still be on its last lines. */
 	m->older = store->merge;
-	/* Before a write goes to the store. */
-	cow_origin_flush_both(o);
 	spin_lock(&o->state_lock);
 	store->merge = m;
 	WRITE_ONCE(o->merge, m);

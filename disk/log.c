@@ -82,11 +82,11 @@ MODULE_PARM_DESC(log_gap,
 #define FOLLOWS_NS		(4U * NSEC_PER_MSEC)
 
 /*
- * A disk that turns takes longer for a record, even if the head is about to come by. So a cache
- * that outlives a loss of power has taken it, and brings table blocks and data home in the order
- * that suits it: a record is one more write then. A full cache has writes wait as well, so one that
- * ends at once tells more than one that waits. One copy of so many still finds out, and if it has
- * waited, the next one as well.
+ * A disk that turns takes longer for a record by itself and without a gap. So a cache that outlives
+ * a loss of power has taken it, and brings table blocks and data home in the order that suits it: a
+ * record is one more write then. A full cache has writes wait as well, so one that ends at once
+ * tells more than one that waits. One copy of so many still finds out, and if it has waited, the
+ * next one as well.
  */
 #define QUICK_NS		(200U * NSEC_PER_USEC)
 #define QUICK_TELLS		8U
@@ -121,6 +121,7 @@ struct cow_log_write {
 	unsigned int losses;		/* cow_meta_losses() when it was sent */
 	bool again;			/* it was sent a second time */
 	bool ended;
+	bool alone;			/* sent with no gap, and no other under way */
 	unsigned int size;		/* whose gap it has: meta->log.gap[]; or NOT_JUDGED */
 	u32 gap_most;
 	u64 sent_ns, ended_ns;		/* where the disk turns */
@@ -230,6 +231,7 @@ static bool begin_in_zone(struct cow_meta *meta, struct cow_log_write *w, u32 nr
 		return false;
 	if (gap != wanted)
 		w->size = NOT_JUDGED;
+	w->alone = !gap;
 	meta->stats.skipped += gap;
 	return true;
 }
@@ -304,9 +306,12 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 }
 
 /* Does a cache take all records at once? Not if it is time to find out again. */
-static bool is_cached(struct cow_log *log)
+static bool is_cached(struct cow_meta *meta)
 {
-	return log->quick >= QUICK_ENOUGH && log->passed_over++ % QUICK_PROBE;
+	struct cow_log *log = &meta->log;
+
+	return log->quick >= QUICK_ENOUGH && bdev_rot(meta->store->bdev) &&
+	       log->passed_over++ % QUICK_PROBE;
 }
 
 static void judge_cache(struct cow_log *log, u64 ns)
@@ -335,7 +340,7 @@ static bool run_suits(struct cow_meta *meta, const struct cow_pending *p,
 	       !READ_ONCE(job->speculative) && is_worth_a_record(store, job) &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS &&
-	       (store->options.redirect || !is_cached(&meta->log));
+	       (store->options.redirect || !is_cached(meta));
 }
 
 /* Has @w room for the run, and its zone? */
@@ -514,7 +519,7 @@ static void record_send(struct cow_meta *meta)
 	struct cow_log_write *w = meta->log.open;
 
 	WRITE_ONCE(meta->log.open, NULL);
-	meta->log.nr_sent++;
+	w->alone &= !meta->log.nr_sent++;
 	w->left = w->nr_members;
 	record_seal(w);
 	trace_cowsnap_record(meta->store->bdev->bd_dev, meta->log.zone[w->zone].series,
@@ -623,7 +628,8 @@ static void judge_time(struct cow_meta *meta, const struct cow_log_write *w)
 	if (!w->sent_ns)
 		return;
 	meta->log.ended_ns = w->ended_ns;
-	judge_cache(&meta->log, w->ended_ns - w->sent_ns);
+	if (w->alone)
+		judge_cache(&meta->log, w->ended_ns - w->sent_ns);
 	if (w->size != NOT_JUDGED)
 		cow_gap_note(&meta->log.gap[w->size],
 			     min_t(u64, div_u64(w->ended_ns - w->sent_ns, NSEC_PER_USEC), U32_MAX),

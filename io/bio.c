@@ -226,6 +226,12 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 		cow_pending_finished(cb->carries);
 		return DM_ENDIO_INCOMPLETE;
 	}
+	if (cb->then_home && !*status) {
+		cb->then_home = false;
+		cb->home_at_last = true;
+		cow_bio_hand_over(cb, &part);
+		return DM_ENDIO_INCOMPLETE;
+	}
 	if (!cb->left.bi_size || *status)
 		return DM_ENDIO_DONE;
 	/* Here, and not in bio_work(): a part that has to decide again comes there as well. */

@@ -228,6 +228,11 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 	struct cow_origin *o = cb->origin;
 	struct cow_merge *m;
 
+	/* The store has been flushed, or had nothing to flush: no gate, as without a merge. */
+	if (cb->home_at_last) {
+		bio_set_dev(cb->bio, o->bdev);
+		return DM_MAPIO_REMAPPED;
+	}
 	if (!cow_origin_enter(cb))
 		return DM_MAPIO_SUBMITTED;
 	m = READ_ONCE(o->merge);

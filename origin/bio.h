@@ -56,6 +56,8 @@ struct cow_bio {
 	bool verify_on_end;		/* verify when it comes back */
 	bool merging;			/* the merge's own write */
 	bool via_merge;			/* an origin's, treated as the merged snapshot's */
+	bool then_home;			/* a flush of a merge's store; home comes next */
+	bool home_at_last;		/* that one */
 	bool piece;			/* of a bio that was cut in a worker */
 	u8 read_turn;
 	bool exact;			/* copy only what it needs: a larger run was unreadable */

@@ -68,7 +68,6 @@ struct cow_origin {
 
 	/* Set up in admin/origin.c. */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */
-	bool flushes_both;		/* its users', its device and a store's: the same */
 	struct workqueue_struct *wq;	/* all that may wait for the engine */
 	struct workqueue_struct *room_wq;	/* what waits for work on that one as well */
 	struct cow_engine *engine;

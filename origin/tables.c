@@ -3,8 +3,7 @@
  * dm-cowsnap: tables that name an origin, a store, a snapshot
  *
  * Tables come and go with ctr and dtr. They are listed here to find out how long the origin
- * is for its users, whether a device shows a snapshot, which tables get events, and to how many
- * devices their flushes go.
+ * is for its users, whether a device shows a snapshot, and which tables get events.
  */
 #include <linux/module.h>
 
@@ -15,19 +14,10 @@
 /* Guards the lists of tables, and which of them are in force. */
 static DEFINE_MUTEX(table_mutex);
 
-/* Device mapper looks at each empty flush how many bios it is to make of it. */
-static void table_take_flushes(struct cow_table *table, struct cow_origin *o)
-{
-	bool both = table->shows_origin && (o->flushes_both || !table->bare);
-
-	WRITE_ONCE(table->ti->num_flush_bios, both ? 2 : 1);
-}
-
 void cow_table_add(struct cow_table *table, struct cow_origin *o, struct cow_store *store)
 {
 	table->bare = table->shows_origin && !store;
 	mutex_lock(&table_mutex);
-	table_take_flushes(table, o);
 	if (store)
 		list_add_tail(&table->store_node, &store->tables);
 	list_add_tail(&table->origin_node, &o->tables);
@@ -87,17 +77,6 @@ bool cow_origin_is_bare(struct cow_origin *o)
 		bare |= table->bare;
 	mutex_unlock(&table_mutex);
 	return bare;
-}
-
-void cow_origin_flush_both(struct cow_origin *o)
-{
-	struct cow_table *table;
-
-	mutex_lock(&table_mutex);
-	o->flushes_both = true;
-	list_for_each_entry(table, &o->tables, origin_node)
-		table_take_flushes(table, o);
-	mutex_unlock(&table_mutex);
 }
 
 void cow_store_event_work(struct work_struct *work)

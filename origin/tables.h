@@ -29,7 +29,7 @@ struct cow_table {
  */
 sector_t cow_origin_length(struct cow_origin *origin);
 
-/* List a table; @store may be NULL. How many bios a flush takes is set here. May sleep. */
+/* List a table; @store may be NULL. May sleep. */
 void cow_table_add(struct cow_table *table, struct cow_origin *origin,
 		   struct cow_store *store);
 void cow_table_del(struct cow_table *table);
@@ -42,12 +42,6 @@ bool cow_snap_is_shown(const struct cow_snap *snap);
 
 /* Is there a table of the origin's that names no store? May sleep. */
 bool cow_origin_is_bare(struct cow_origin *origin);
-
-/*
- * A store is about to have acknowledged writes of the origin's users: from now on their flushes are
- * for two devices. A table that names its store has them so from the start. May sleep.
- */
-void cow_origin_flush_both(struct cow_origin *origin);
 
 /* Wake dmsetup wait on every table of every snapshot in the store. A work item. */
 void cow_store_event_work(struct work_struct *work);

@@ -8,8 +8,16 @@
 . "$(dirname "$0")/log.sh"
 
 need_target delay
-exact_copies
-plan 8
+
+# The limit is 200 µs: a machine that takes longer to write to its own memory tells nothing.
+is_quick()
+{
+	local begin
+
+	begin=$(date +%s%N)
+	dd if=/dev/zero of="$1" bs=8k count=256 oflag=direct,dsync status=none
+	(($(date +%s%N) - begin < 256 * 100000))
+}
 
 # grows_by KEY FROM TO: by how much it grows while these chunks are copied.
 grows_by()
@@ -21,19 +29,27 @@ grows_by()
 	echo $(($(key_of s "$1") - before))
 }
 
+store=$(mkram 32)
+is_quick "$store" || skip_all "writes to memory take too long here"
+exact_copies
+plan 8
+
 # A disk that turns, as far as anybody can tell.
 base=$(mkloop 8M)
-store=$(mkram 32)
 echo 1 >"$(sysfs "$store")/queue/rotational"
 fill "$base" "$TEST_TMP/now"
 cp "$TEST_TMP/now" "$TEST_TMP/old"
 dmcreate cow "$(delay_table "$store" 0 0)"
 origin_up o "$base"
 snap_up s "$base" /dev/mapper/cow P 8 id 1 create log on
-put_scattered /dev/mapper/o "$TEST_TMP/now" 0 1
-wait_for 10 at_least records 1 || put_scattered /dev/mapper/o "$TEST_TMP/now" 1 2
+# Until there are zones copies go by the tables.
+for ((first = 0; first < 40; first++)); do
+	put_scattered /dev/mapper/o "$TEST_TMP/now" "$first" $((first + 1))
+	! at_least records 1 || break
+	sleep 0.1
+done
 
-records=$(grows_by records 2 200)
+records=$(grows_by records 40 200)
 ok "the first copies go by the log" at_least records 1
 ok "a device that takes records at once gets few more" [ "$records" -le 60 ]
 commits=$(grows_by commits 200 300)
