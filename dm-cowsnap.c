@@ -307,8 +307,8 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 /*
  * Two devices may have acknowledged writes: the origin's, and the store of a sealed origin, or of a
  * merge that is under way, which the table need not name. So flushes come here even if the devices
- * of the table have no cache. No origin is sealed that a table shows without its store: there a
- * second bio would be for merges alone, and so the one does for both devices then.
+ * of the table have no cache. A table without a store never shows a sealed origin: it has
+ * one bio, which goes to both devices during a merge, one after the other.
  */
 static void origin_take_flushes(struct dm_target *ti, const struct cow_target *ct)
 {
@@ -349,8 +349,8 @@ static int origin_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 
 /*
  * An empty flush: the first of the two is for the origin's device. The store of a sealed origin is
- * held by the table. That of a merge is not: then it is for the merge to decide, and if the table
- * has one bio only, that goes to both devices, one after the other.
+ * held by the table. That of a merge is not: then it is for the merge to decide. The only bio of a
+ * table without a store is for the merge's store first, and then for home.
  */
 static bool flush_is_mapped(struct cow_target *ct, struct cow_bio *cb, int *r)
 {

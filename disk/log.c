@@ -89,10 +89,10 @@ MODULE_PARM_DESC(log_gap,
  * next one as well.
  */
 #define QUICK_NS		(200U * NSEC_PER_USEC)
-#define QUICK_TELLS		8U
+#define QUICK_TELLS		8U	/* one that ends at once adds this, another takes 1 */
 #define QUICK_MOST		128U
-#define QUICK_ENOUGH		64U
-#define QUICK_PROBE		256U
+#define QUICK_ENOUGH		64U	/* from here on there is a cache */
+#define QUICK_PROBE		256U	/* copies */
 
 /* Whose record is not judged by the time it takes. */
 #define NOT_JUDGED		COW_LOG_SIZES
@@ -305,7 +305,7 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 	       !cow_engine_writes_at_once(store->origin->engine);
 }
 
-/* Does a cache take all records at once? Not if it is time to find out again. */
+/* Does a cache take all records at once? Counts copies: one in QUICK_PROBE finds out again. */
 static bool is_cached(struct cow_meta *meta)
 {
 	struct cow_log *log = &meta->log;

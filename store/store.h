@@ -229,7 +229,7 @@ struct cow_store {
 	u64 zero_chunks;		/* all-zero ones, not written */
 	u64 copied_chunks;		/* copied for the sake of the origin */
 	u64 freed_chunks;		/* by reclaim; state_lock */
-	wait_queue_head_t idle;		/* pendings, reads, time to rest: some have ended */
+	wait_queue_head_t idle;		/* pendings or reads have gone, or nothing may rest */
 };
 
 /* Is it persistent, and has it got superblocks yet? Any context. */

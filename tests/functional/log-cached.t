@@ -9,8 +9,8 @@
 
 need_target delay
 
-# The module's limit is 200 µs for a write, which some have to keep: where a command's writes to
-# memory take five times as long, each with all that it does besides, none may.
+# One record in nine has to end in 200 µs. Where dd takes more than 1 ms for each write to memory,
+# that is not to be expected.
 is_quick()
 {
 	local begin

@@ -128,7 +128,7 @@ flushes()
 	ok "flush: without a merge the store gets none" wait_for 60 store_gets_none
 	# Copies of the second part cannot be read, so the merge stands still there.
 	swap_table cow "$(partly_table "$store" 136 128 delay "$store" 136 120000 "$store" 136 0)"
-	# Tables that do not name the store, beside the merge's: one from before it, one from during it.
+	# A table that does not name the store, beside the merge's.
 	dmcreate p "0 $len cowsnap-origin $home"
 	start_merge 1
 	wait_for 60 part_is_merged 300
