@@ -13,8 +13,8 @@
  * The buffer is as long as a stretch from its first run on. While the stretch was being closed,
  * writes may have given the snapshot versions in front of that one: then the steps are repeated.
  *
- * CARRY_DEPTH requests are under way at a time. Each holds only what its own end gives back, so
- * that the pool they come from is never empty for good.
+ * CARRY_DEPTH requests are under way at a time, fewer where users write a rotational disk. Each
+ * holds only what its own end gives back, so that the pool they come from is never empty for good.
  *
  * A write is an ordinary one to the origin, except that the merge does not hold it up: other
  * snapshots get their copies first. Where the origin has been redirected it goes to the store.
@@ -48,6 +48,14 @@
 /* Copied between two notes of how far the merge has come, unless one chunk is more. */
 #define STRETCH_SECTORS	8192U
 
+/*
+ * The same where users write a rotational disk, and their writes wait for what is in its queue. Two
+ * requests keep it streaming; with one each write of the merge would miss its turn of the disk.
+ */
+#define GENTLE_DEPTH		2U
+#define GENTLE_BYTES		(256U << 10)
+#define GENTLE_STRETCH_SECTORS	2048U
+
 /* A request of a merge. */
 struct carry_io {
 	struct cow_merge *merge;
@@ -55,14 +63,15 @@ struct carry_io {
 	struct bio bio;
 };
 
-u64 cow_stretch_chunks(const struct cow_store *store)
+u64 cow_stretch_chunks(const struct cow_store *store, bool gentle)
 {
-	return max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS));
+	return max_t(u64, 1, cow_sector_to_chunk(store, gentle ? GENTLE_STRETCH_SECTORS :
+							 STRETCH_SECTORS));
 }
 
 int cow_carry_init(struct cow_merge *m)
 {
-	u64 chunks = cow_stretch_chunks(m->store);
+	u64 chunks = cow_stretch_chunks(m->store, false);
 
 	spin_lock_init(&m->io_lock);
 	init_waitqueue_head(&m->io_wait);
@@ -152,7 +161,7 @@ static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev,
 	unsigned int vecs = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
 	struct carry_io *io;
 
-	wait_ios(m, CARRY_DEPTH);
+	wait_ios(m, m->gentle ? GENTLE_DEPTH : CARRY_DEPTH);
 	/* A quick device never lets this wait: users need the processor as well. */
 	cond_resched();
 	/* From a pool of its own: filesystems may be waiting for this merge. */
@@ -187,8 +196,9 @@ static void begin(struct cow_merge *m, struct block_device *bdev, blk_opf_t op, 
 		  void *data, size_t bytes)
 {
 	while (bytes) {
-		struct carry_io *io = io_alloc(m, bdev, op, sector, bytes);
-		size_t part = cow_bio_add_buffer(&io->bio, data, bytes);
+		size_t most = m->gentle ? min_t(size_t, bytes, GENTLE_BYTES) : bytes;
+		struct carry_io *io = io_alloc(m, bdev, op, sector, most);
+		size_t part = cow_bio_add_buffer(&io->bio, data, most);
 
 		data += part;
 		bytes -= part;
@@ -223,7 +233,7 @@ static u64 collect(struct cow_merge *m, u64 at)
 	while (cow_map_next_differing(&m->store->map, at, end, m->epoch, &ext)) {
 		if (!m->nr_runs) {
 			m->base = ext.chunk;
-			end = min(end, m->base + cow_stretch_chunks(m->store));
+			end = min(end, m->base + cow_stretch_chunks(m->store, false));
 		}
 		ext.nr = min(ext.nr, end - ext.chunk);
 		m->runs[m->nr_runs++] = ext;

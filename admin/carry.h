@@ -8,8 +8,8 @@
 struct cow_merge;
 struct cow_store;
 
-/* How many chunks a stretch has at most. */
-u64 cow_stretch_chunks(const struct cow_store *store);
+/* How many chunks a stretch has at most; @gentle: while users write a rotational disk. */
+u64 cow_stretch_chunks(const struct cow_store *store, bool gentle);
 
 /* What carrying needs, for as long as @merge lasts. 0 or -ENOMEM. May sleep. */
 int cow_carry_init(struct cow_merge *merge);

@@ -32,6 +32,7 @@
 #include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
+#include "origin/pace.h"
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/store.h"
@@ -102,16 +103,20 @@ static u64 stretch_end(struct cow_merge *m)
 
 	if (!cow_map_next_differing(&store->map, m->done, m->end, m->epoch, &ext))
 		return m->end;
-	return min(m->end, ext.chunk + cow_stretch_chunks(store));
+	return min(m->end, ext.chunk + cow_stretch_chunks(store, m->gentle));
 }
 
 /* ---------------------------------------------------------------------- steps */
 
 static int merge_close(struct cow_merge *m)
 {
-	u64 end = stretch_end(m);
-	int r = cow_void_prepare(m, end);
+	struct cow_origin *o = m->store->origin;
+	u64 end;
+	int r;
 
+	m->gentle = o->rotational && cow_pace_was_written(&o->pace);
+	end = stretch_end(m);
+	r = cow_void_prepare(m, end);
 	if (r)
 		return r;
 	r = stretch_close(m, end);

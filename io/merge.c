@@ -27,6 +27,8 @@
 #include "io/write.h"
 #include "origin/bio.h"
 #include "origin/gate.h"
+#include "origin/origin.h"
+#include "origin/pace.h"
 #include "origin/seal.h"
 #include "store/epochs.h"
 #include "store/store.h"
@@ -166,6 +168,8 @@ static int decide_as_snapshot(struct cow_merge *m, struct cow_bio *cb, struct co
 		cb->gated = true;
 		return cow_snap_decide(cb, part);
 	}
+	if (o->rotational)
+		cow_pace_note_write(&o->pace);
 	/* A discard is a hint, and the snapshot's data is wanted. */
 	if (bio_op(cb->bio) == REQ_OP_DISCARD)
 		r = cow_bio_finish(cb, BLK_STS_OK);

@@ -41,6 +41,7 @@ struct cow_merge {
 	enum cow_merge_phase phase;
 	unsigned int tries;
 	bool retries;
+	bool gentle;			/* users write a rotational disk: in small steps */
 	bool forgets;			/* store->dead_lock is held, see admin/void.c */
 	bool unread;			/* a table block could not be read, which was said */
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */

@@ -270,7 +270,7 @@ int cow_origin_decide(struct cow_bio *cb, struct cow_bio **part)
 	struct cow_bio *front;
 	bool preserved;
 
-	if (o->rotational)
+	if (o->rotational && !cb->merging)
 		cow_pace_note_write(&o->pace);
 	if (!cow_origin_enter(cb))
 		return DM_MAPIO_SUBMITTED;

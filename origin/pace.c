@@ -30,9 +30,6 @@
 /* No more than this much of one slice counts. */
 #define BUSY_MAX_NS	(8 * SLICE_NS)
 
-/* After a write the origin counts as being written for this time. */
-#define WRITTEN_LATELY	(HZ / 2)
-
 static unsigned int read_share = 50;
 module_param(read_share, uint, 0644);
 MODULE_PARM_DESC(read_share,
@@ -40,7 +37,7 @@ MODULE_PARM_DESC(read_share,
 
 void cow_pace_init(struct cow_pace *pace)
 {
-	pace->written = jiffies - WRITTEN_LATELY - 1;
+	pace->written = jiffies - HZ;
 	INIT_LIST_HEAD(&pace->waiting);
 	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
 }
@@ -57,8 +54,7 @@ static u64 busy_ns(const struct cow_pace *pace, ktime_t now)
 
 static bool is_limited(const struct cow_pace *pace)
 {
-	return read_percent() < 100 &&
-	       !time_after(jiffies, READ_ONCE(pace->written) + WRITTEN_LATELY);
+	return read_percent() < 100 && cow_pace_was_written(pace);
 }
 
 /* Reads while the origin was not written need no rest. */
@@ -82,7 +78,7 @@ static void wake_in_time(struct cow_origin *o, ktime_t now)
 	unsigned long delay = 0;
 
 	if (left > 0)
-		delay = min_t(unsigned long, usecs_to_jiffies(left) + 1, WRITTEN_LATELY);
+		delay = min_t(unsigned long, usecs_to_jiffies(left) + 1, HZ / 2);
 	mod_delayed_work(o->wq, &o->pace.work, delay);
 }
 

@@ -33,6 +33,12 @@ static inline void cow_pace_note_write(struct cow_pace *pace)
 		WRITE_ONCE(pace->written, now);
 }
 
+/* Was it, in the last half of a second? Any context. */
+static inline bool cow_pace_was_written(const struct cow_pace *pace)
+{
+	return !time_after(jiffies, READ_ONCE(pace->written) + HZ / 2);
+}
+
 void cow_pace_init(struct cow_pace *pace);
 
 /* Does the read @cb, which goes home, have to wait? Then it will decide again. */

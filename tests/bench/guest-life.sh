@@ -12,6 +12,13 @@ writer()
 	reset_counters
 	# shellcheck disable=SC2046  # one word or none
 	"${FIO[@]}" --name="$name" $(place_of "$@") "$@" --output="/tmp/$name.json" &
+	WRITER=$!
+}
+
+# enough: the writer ends with the request that it has begun, if it has not ended.
+enough()
+{
+	kill -INT "$WRITER" 2>/dev/null || true
 }
 
 # writing: waits until the origin is being written. fio takes its time to start.

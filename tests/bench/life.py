@@ -80,9 +80,9 @@ def deleting(kind):
     return many_on_ssd(kind, 100) + [
         f"bare_origin {kind}", f"add_snapshots {kind} P 100",
         "measure fill --rw=randwrite --bs=4k --size=192m --io_size=2m --iodepth=8",
-        f"measure kept {DELETE_WRITES} --randseed=2",
-        *beside("deleted", f"{DELETE_WRITES} --randseed=3", f"delete_oldest {kind}"),
-        f"measure after {DELETE_WRITES} --randseed=4"]
+        f"measure kept {DELETE_WRITES} --randrepeat=0 --randseed=2",
+        *beside("deleted", f"{DELETE_WRITES} --randrepeat=0 --randseed=3", f"delete_oldest {kind}"),
+        f"measure after {DELETE_WRITES} --randrepeat=0 --randseed=4"]
 
 
 def added(values, stack):
@@ -102,9 +102,10 @@ DELETE = Table(
 
 # ---- merging ----------------------------------------------------------------------
 
-# Requests a second beside it, seconds before it, MiB to merge, how they are written.
-MERGE_PLACES = {"disk": (20, 20, 64, "1m", "write"),
-                "ssd": (1000, 4, 400, "4k", "randwrite")}
+# Requests a second beside it, seconds before it, and while it lasts at most, MiB to merge, how they
+# are written.
+MERGE_PLACES = {"disk": (20, 20, 15, 64, "1m", "write"),
+                "ssd": (1000, 4, 4, 400, "4k", "randwrite")}
 
 
 def merge_setup(place):
@@ -115,7 +116,7 @@ def merge_setup(place):
 
 def merging(place, kind):
     """Alone, then beside somebody who writes elsewhere."""
-    limit, seconds, size, block, order = MERGE_PLACES[place]
+    limit, seconds, longest, size, block, order = MERGE_PLACES[place]
     depth = 32 if order == "randwrite" else 1
     load = f"--rw={order} --bs={block} --size={size}m --iodepth={depth}"
     beside_words = (f"--rw=randwrite --bs=4k --offset={size}m --size=40m --iodepth=1 "
@@ -125,9 +126,10 @@ def merging(place, kind):
         lines += [f"stack {kind} P 8", f"measure {name}-fill {load}"]
         if name == "both":
             lines += [f"measure before {beside_words} --runtime={seconds}s",
-                      f"writer during {beside_words} --runtime=4s", "sleep 0.3"]
+                      f"writer during {beside_words} --runtime={longest}s "
+                      "--randrepeat=0 --randseed=2", "sleep 0.3"]
         lines += [f"merging {name} {kind} {size}"]
-        lines += ["written during"] if name == "both" else []
+        lines += ["enough", "written during"] if name == "both" else []
         lines += ["unstack"]
     return lines
 

@@ -99,7 +99,7 @@ TRACKED_TESTS = [
     Test("random-1", "random 4K writes, qd 1",
          "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=1"),
     Test("going-on", "going on", "--rw=randwrite --bs=4k --size=1g --io_size=12m --iodepth=1 "
-         "--randseed=2", fresh=False),
+         "--randrepeat=0 --randseed=2", fresh=False),
     Test("random-32", "random 4K writes, qd 32",
          "--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth=32"),
     Test("sync", "sequential 4K O_SYNC writes",
@@ -181,7 +181,7 @@ def later(stack):
     before = 0
     for percent in PERCENT:
         lines += [f"measure write-{percent} --rw=randwrite --bs=4k --size=128m --iodepth=32 "
-                  f"--io_size={(percent - before) * 328 * 4}k --randseed={percent}",
+                  f"--io_size={(percent - before) * 328 * 4}k --randrepeat=0 --randseed={percent}",
                   f"measure read-{percent} --rw=read --bs=1m --size=128m"]
         before = percent
     if stack.words.startswith("cowsnap_redirect"):
