@@ -21,11 +21,6 @@ for place, name in (("disk", "random-32"), ("depths", "depth-32")):
 bound("disk", ["random-32"], ["cowsnap P, 2 disks"], ["p99", "p99.9"],
       NEAREST + "Two such trips go to the first disk for each write. With eight copies under way at most "
       "p99 is 434 ms, and the rate .40 instead of .48.")
-bound("merge-ssd", ["during"], ["cowsnap P"], ["p50"],
-      "These writes go to the chunks that the writes before have had copied. A copy has a checksum, so "
-      "a write to it is a new version: data, and then a commit, 80 µs each. dm-snapshot writes in "
-      "place. With other addresses half of the writes take 0.088 ms, dm-snapshot's 0.087, while 98 MB "
-      "are merged in a second, and 13.")
 for place in ("battery", "battery-lazy"):
     bound(place, ["sync"], ["cowsnap P", "cowsnap N"], ["p99.9"],
           "Copying ahead makes one write in some hundreds wait for the transfer of whole megabytes, "
