@@ -63,15 +63,19 @@ struct carry_io {
 	struct bio bio;
 };
 
-u64 cow_stretch_chunks(const struct cow_store *store, bool gentle)
+u64 cow_stretch_chunks(const struct cow_store *store)
 {
-	return max_t(u64, 1, cow_sector_to_chunk(store, gentle ? GENTLE_STRETCH_SECTORS :
-							 STRETCH_SECTORS));
+	return max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS));
+}
+
+u64 cow_gentle_stretch_chunks(const struct cow_store *store)
+{
+	return max_t(u64, 1, cow_sector_to_chunk(store, GENTLE_STRETCH_SECTORS));
 }
 
 int cow_carry_init(struct cow_merge *m)
 {
-	u64 chunks = cow_stretch_chunks(m->store, false);
+	u64 chunks = cow_stretch_chunks(m->store);
 
 	spin_lock_init(&m->io_lock);
 	init_waitqueue_head(&m->io_wait);
@@ -233,7 +237,7 @@ static u64 collect(struct cow_merge *m, u64 at)
 	while (cow_map_next_differing(&m->store->map, at, end, m->epoch, &ext)) {
 		if (!m->nr_runs) {
 			m->base = ext.chunk;
-			end = min(end, m->base + cow_stretch_chunks(m->store, false));
+			end = min(end, m->base + cow_stretch_chunks(m->store));
 		}
 		ext.nr = min(ext.nr, end - ext.chunk);
 		m->runs[m->nr_runs++] = ext;

@@ -103,7 +103,8 @@ static u64 stretch_end(struct cow_merge *m)
 
 	if (!cow_map_next_differing(&store->map, m->done, m->end, m->epoch, &ext))
 		return m->end;
-	return min(m->end, ext.chunk + cow_stretch_chunks(store, m->gentle));
+	return min(m->end, ext.chunk + (m->gentle ? cow_gentle_stretch_chunks(store) :
+						    cow_stretch_chunks(store)));
 }
 
 /* ---------------------------------------------------------------------- steps */

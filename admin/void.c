@@ -52,8 +52,7 @@
 
 int cow_void_init(struct cow_merge *m)
 {
-	m->places = kvmalloc_array(cow_stretch_chunks(m->store, false), sizeof(m->places[0]),
-				   GFP_KERNEL);
+	m->places = kvmalloc_array(cow_stretch_chunks(m->store), sizeof(m->places[0]), GFP_KERNEL);
 	return m->places ? 0 : -ENOMEM;
 }
 
@@ -168,7 +167,7 @@ void cow_void_end(struct cow_merge *m)
 static void collect(struct cow_merge *m)
 {
 	u64 at = m->done, end = whole_end(m, m->busy_end);
-	unsigned int zones, max = cow_stretch_chunks(m->store, false);
+	unsigned int zones, max = cow_stretch_chunks(m->store);
 	struct cow_extent *run = m->runs;
 	unsigned int i;
 

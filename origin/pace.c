@@ -37,7 +37,7 @@ MODULE_PARM_DESC(read_share,
 
 void cow_pace_init(struct cow_pace *pace)
 {
-	pace->written = jiffies - HZ;
+	pace->written = jiffies - COW_WRITTEN_LATELY - 1;
 	INIT_LIST_HEAD(&pace->waiting);
 	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
 }
@@ -78,7 +78,7 @@ static void wake_in_time(struct cow_origin *o, ktime_t now)
 	unsigned long delay = 0;
 
 	if (left > 0)
-		delay = min_t(unsigned long, usecs_to_jiffies(left) + 1, HZ / 2);
+		delay = min_t(unsigned long, usecs_to_jiffies(left) + 1, COW_WRITTEN_LATELY);
 	mod_delayed_work(o->wq, &o->pace.work, delay);
 }
 

@@ -23,7 +23,10 @@ struct cow_pace {
 	u64 nr_waited;
 };
 
-/* The origin, a rotational disk, is written. Any context. */
+/* After a write the origin counts as being written for this time, in jiffies. */
+#define COW_WRITTEN_LATELY	(HZ / 2)
+
+/* Users write the origin, a rotational disk. Any context. */
 static inline void cow_pace_note_write(struct cow_pace *pace)
 {
 	unsigned long now = jiffies;
@@ -33,10 +36,10 @@ static inline void cow_pace_note_write(struct cow_pace *pace)
 		WRITE_ONCE(pace->written, now);
 }
 
-/* Was it, in the last half of a second? Any context. */
+/* Is it being written? Any context. */
 static inline bool cow_pace_was_written(const struct cow_pace *pace)
 {
-	return !time_after(jiffies, READ_ONCE(pace->written) + HZ / 2);
+	return !time_after(jiffies, READ_ONCE(pace->written) + COW_WRITTEN_LATELY);
 }
 
 void cow_pace_init(struct cow_pace *pace);
