@@ -232,7 +232,8 @@ BOTH = f"--rw=randwrite --bs=4k --size=384m --iodepth=4 {TIMED} --name=other {OT
 def leach(stack):
     """The counters begin anew with each measure; the cache is full by then."""
     lines = [f"measure warm --rw=write {SYNC} --offset=384m", f"measure first --rw=write {SYNC}",
-             f"measure again --rw=write {SYNC}", "measure read --rw=read --bs=4k --size=32m"]
+             f"measure again --rw=write {SYNC} --loops=8",
+             "measure read --rw=read --bs=4k --size=32m --loops=8"]
     if stack.words == "raw":
         lines.append(f"measure alone {OTHER}")
     lines += ["fresh", f"measure beside {BOTH}"]
