@@ -171,7 +171,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	store->writable = !bdev_read_only(bdev);
 	store->below_water = true;
 	cow_options_init(&store->options);
-	store->options.copy_ahead = cow_ahead_default();
+	store->options.copy_ahead = cow_ahead_default(origin->bdev, chunk_sectors);
 	store->options.copy_around = cow_around_default(origin->bdev);
 	store->meets_late = !bdev_nr_sectors(origin->bdev);
 	if (persistence == 'N')

@@ -21,6 +21,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 
+#include "dm-cowsnap-compat.h"
 #include "io/ahead.h"
 #include "origin/origin.h"
 #include "store/options.h"
@@ -32,10 +33,18 @@
 /* Waste that is always allowed: 1 MiB. */
 #define WASTE_SECTORS		2048U
 
-static unsigned int copy_ahead = 2048;
-module_param(copy_ahead, uint, 0644);
+#define AHEAD_DEFAULT_KIB	2048U
+
+/*
+ * A disk takes longer to read such a chunk and to write it than for the seeks between. What is
+ * copied in front of a stream spares none then, and what the stream does not come to is lost time.
+ */
+#define LARGE_CHUNK_SECTORS	1024U
+
+static int copy_ahead = -1;
+module_param(copy_ahead, int, 0644);
 MODULE_PARM_DESC(copy_ahead,
-		 "KiB that new stores are copied to ahead of sequential writers, at most (0 to 65536; default 2048)");
+		 "KiB that new stores are copied to ahead of sequential writers, at most (0 to 65536; default -1: 2048, or 0 for chunks of 512 KiB and more on rotational disks)");
 
 /* A window of fewer writes than that has few, and need not be longer than so many sectors. */
 #define MANY_WRITES		100U
@@ -166,9 +175,13 @@ bool cow_ahead_due(struct cow_origin *o, sector_t start, sector_t end)
 	return false;
 }
 
-unsigned int cow_ahead_default(void)
+unsigned int cow_ahead_default(struct block_device *bdev, u32 chunk_sectors)
 {
-	return min(READ_ONCE(copy_ahead), COW_AHEAD_MAX);
+	int kib = READ_ONCE(copy_ahead);
+
+	if (kib < 0)
+		return bdev_rot(bdev) && chunk_sectors >= LARGE_CHUNK_SECTORS ? 0 : AHEAD_DEFAULT_KIB;
+	return min_t(unsigned int, kib, COW_AHEAD_MAX);
 }
 
 void cow_ahead_limit(struct cow_origin *o)

@@ -6,6 +6,7 @@
 #include <linux/types.h>
 
 struct cow_ahead;
+struct block_device;
 struct cow_origin;
 
 /* Sectors. */
@@ -23,8 +24,8 @@ sector_t cow_ahead_note(struct cow_origin *origin, sector_t start, sector_t end)
 /* The same for a write that needs no copy: is it time for cow_ahead_note()? Any context. */
 bool cow_ahead_due(struct cow_origin *origin, sector_t start, sector_t end);
 
-/* The value of copy_ahead for a new store, in KiB. */
-unsigned int cow_ahead_default(void);
+/* The value of copy_ahead for a new store of the origin @bdev, in KiB. */
+unsigned int cow_ahead_default(struct block_device *bdev, u32 chunk_sectors);
 
 /* Stores, or their copy_ahead, have changed. origin->state_lock held. */
 void cow_ahead_limit(struct cow_origin *origin);

@@ -20,6 +20,7 @@
 #define WAIT_TIMEOUT	60
 #define THROTTLE	100
 #define COPY_AHEAD	2048
+#define LARGE_CHUNK	1024	/* sectors; of these a rotational disk copies none ahead */
 #define COPY_AROUND	256	/* of a rotational disk */
 
 static uint32_t block_bytes(const struct device *dev, uint32_t chunk_sectors)
@@ -36,11 +37,13 @@ static uint32_t block_bytes(const struct device *dev, uint32_t chunk_sectors)
 }
 
 /* What the module was told counts for stores that are made without it as well. */
-static uint32_t copy_ahead(void)
+static uint32_t copy_ahead(const char *origin, uint32_t chunk_sectors)
 {
 	int kib;
 
-	return sys_module_parameter("copy_ahead", &kib) && kib >= 0 ? kib : COPY_AHEAD;
+	if (sys_module_parameter("copy_ahead", &kib) && kib >= 0)
+		return kib;
+	return sys_rotational(origin) && chunk_sectors >= LARGE_CHUNK ? 0 : COPY_AHEAD;
 }
 
 static uint32_t copy_around(const char *origin)
@@ -75,7 +78,7 @@ static int describe(struct dump *d, const struct device *dev, const char *path, 
 	super->merge_id = htole32(COWSNAP_NO_MERGE);
 	super->wait_timeout = htole32(WAIT_TIMEOUT);
 	super->throttle = htole32(THROTTLE);
-	super->copy_ahead = htole32(copy_ahead());
+	super->copy_ahead = htole32(copy_ahead(origin, chunk_sectors));
 	super->copy_around = htole32(copy_around(origin));
 	super->log = htole32(log_mode(path));
 	d->s.sectors = dev->io.bytes / SECTOR;

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 need fio
-plan 28
+plan 31
 echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 64M)
@@ -138,3 +138,25 @@ store=$(mkloop 16M)
 origin_up o "$base"
 snap_up s "$base" "$store" P 8
 is "$(key_of s copy_ahead)" 128 "a new store begins with the module's parameter"
+store=$(mkloop 16M)
+dmremove s
+dmremove o
+
+# ---- by the disk and the chunk ----
+
+# default_of ROTATES CHUNK_SECTORS: copy_ahead of a new store.
+default_of()
+{
+	echo "$1" >"$(sysfs "$base")/queue/rotational"
+	wipefs -qaf "$store"
+	head -c 1M /dev/zero >"$store"
+	origin_up o "$base"
+	snap_up s "$base" "$store" P "$2" >&2
+	key_of s copy_ahead
+	down >&2
+}
+
+echo -1 >/sys/module/dm_cowsnap/parameters/copy_ahead
+is "$(default_of 1 512)" 2048 "a disk, chunks of 256 KiB: copied ahead"
+is "$(default_of 1 1024)" 0 "a disk, chunks of 512 KiB: not copied ahead"
+is "$(default_of 0 1024)" 2048 "nothing rotates, chunks of 512 KiB: copied ahead"
