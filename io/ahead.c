@@ -179,9 +179,11 @@ unsigned int cow_ahead_default(struct block_device *bdev, u32 chunk_sectors)
 {
 	int kib = READ_ONCE(copy_ahead);
 
-	if (kib < 0)
-		return bdev_rot(bdev) && chunk_sectors >= LARGE_CHUNK_SECTORS ? 0 : AHEAD_DEFAULT_KIB;
-	return min_t(unsigned int, kib, COW_AHEAD_MAX);
+	if (kib >= 0)
+		return min_t(unsigned int, kib, COW_AHEAD_MAX);
+	if (bdev_rot(bdev) && chunk_sectors >= LARGE_CHUNK_SECTORS)
+		return 0;
+	return AHEAD_DEFAULT_KIB;
 }
 
 void cow_ahead_limit(struct cow_origin *o)
