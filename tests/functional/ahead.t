@@ -84,7 +84,7 @@ down
 
 up
 fio --name=r --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=4 --size=64m \
-	--io_size=16m --randseed="$RANDOM" --filename=/dev/mapper/o --allow_file_create=0 \
+	--io_size=16m --randrepeat=0 --randseed=1 --filename=/dev/mapper/o --allow_file_create=0 \
 	>"$TEST_TMP/fio.log" 2>&1
 ok "at random next to nothing is copied ahead: $(counted copied_ahead) of $(($(key_of s copied) * 8)) sectors" \
 	[ "$(counted copied_ahead)" -lt $(($(key_of s copied) * 8 / 20)) ]

@@ -27,12 +27,15 @@ down()
 	dmremove o
 }
 
-# at_random MIB KIB: KIB are written to the first MIB, 4 KiB at a time.
+seed=0
+
+# at_random MIB KIB: KIB are written to the first MIB, 4 KiB at a time, each time elsewhere.
 at_random()
 {
+	seed=$((seed + 1))
 	fio --name=r --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=1 \
-		--size="$1m" --io_size="$2k" --randseed="$RANDOM" --filename=/dev/mapper/o \
-		--allow_file_create=0 >"$TEST_TMP/fio.log" 2>&1
+		--size="$1m" --io_size="$2k" --randrepeat=0 --randseed=$seed \
+		--filename=/dev/mapper/o --allow_file_create=0 >"$TEST_TMP/fio.log" 2>&1
 }
 
 all_old()
@@ -40,7 +43,7 @@ all_old()
 	ok "$1: the snapshot has the old data" all_letter /dev/mapper/s A
 }
 
-up N 8 copy_around 256
+up N 8 copy_around 256 copy_ahead 0
 put_letter /dev/mapper/o B $((10 * 65536)) 4096
 is "$(key_of s copied)" 1 "the first write to a region copies its chunk"
 put_letter /dev/mapper/o B $((11 * 65536)) 4096

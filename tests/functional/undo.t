@@ -105,7 +105,7 @@ down
 up undo_buffer 512
 fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-64k --iodepth=8 --size=32m \
 	--io_size="$(scaled 48)m" --filename=/dev/mapper/o --allow_file_create=0 \
-	--randseed="$RANDOM" >"$TEST_TMP/fio.log" 2>&1 &
+	--randrepeat=0 --randseed=1 >"$TEST_TMP/fio.log" 2>&1 &
 writer=$!
 for _ in 1 2 3 4; do
 	other_bytes /dev/mapper/s A >>"$TEST_TMP/all"
