@@ -39,12 +39,6 @@ bound("mixed-ssd", ["mix/reads"], ["cowsnap P"], ["p50"],
       "64 requests are in flight: reads are quicker only where writes are slower. dm-snapshot has 34 "
       "reads in flight at 24,692 a second, since its writes take 2.67 ms; P has 41 at 26,400, and its "
       "writes take 1.89 ms.")
-bound("b-mix", ["mix/writes", "mix/latency"], ["cowsnap P"], ["p50"],
-      "100 threads have one request each: at the same rate reads are quicker only where writes are "
-      "slower. dm-snapshot's writes take 237 ms and leave 31 threads at reads, of 27.7 ms each; P's "
-      "take 254 ms and leave 27, of 24.1 ms.")
-bound("b-mix", ["mix/latency"], ["cowsnap P"], ["rate"],
-      BOUNDS["b-mix", "mix/writes", "cowsnap P", "p50"])
 bound("memory", ["snap-read"], ["cowsnap P 128"], ["rate"],
       "A chunk of 64 KiB takes 29.5 µs in virtual time, and dm-snapshot 21.4: the 8.2 between them are the "
       "8,192 instructions of crc32 that verify it, eight bytes each. dm-snapshot verifies nothing.")
