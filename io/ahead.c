@@ -36,8 +36,8 @@
 #define AHEAD_DEFAULT_KIB	2048U
 
 /*
- * A disk takes longer to read such a chunk and to write it than for the seeks between. What is
- * copied in front of a stream spares none then, and what the stream does not come to is lost time.
+ * Copying such a chunk takes a disk longer than the seeks that copying ahead spares. Then what the
+ * stream does not come to costs more than is gained.
  */
 #define LARGE_CHUNK_SECTORS	1024U
 

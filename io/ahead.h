@@ -5,8 +5,8 @@
 
 #include <linux/types.h>
 
-struct cow_ahead;
 struct block_device;
+struct cow_ahead;
 struct cow_origin;
 
 /* Sectors. */

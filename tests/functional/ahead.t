@@ -138,9 +138,8 @@ store=$(mkloop 16M)
 origin_up o "$base"
 snap_up s "$base" "$store" P 8
 is "$(key_of s copy_ahead)" 128 "a new store begins with the module's parameter"
+down
 store=$(mkloop 16M)
-dmremove s
-dmremove o
 
 # ---- by the disk and the chunk ----
 
@@ -148,7 +147,6 @@ dmremove o
 default_of()
 {
 	echo "$1" >"$(sysfs "$base")/queue/rotational"
-	wipefs -qaf "$store"
 	head -c 1M /dev/zero >"$store"
 	origin_up o "$base"
 	snap_up s "$base" "$store" P "$2" >&2

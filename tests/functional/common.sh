@@ -27,7 +27,7 @@ exact_copies()
 
 # What an earlier test has set.
 if [[ -e $PARAMETERS/copy_ahead ]]; then
-	echo 2048 >"$PARAMETERS/copy_ahead"
+	echo -1 >"$PARAMETERS/copy_ahead"
 	echo -1 >"$PARAMETERS/copy_around"
 	echo 8192 >"$PARAMETERS/undo_buffer"
 	echo -1 >"$PARAMETERS/log"
@@ -506,6 +506,12 @@ merged()
 merge_failed()
 {
 	[[ $(status o) = "Merge failed" ]]
+}
+
+# log_says_merged ID: unlike a status line, the log can be asked without a look at the map.
+log_says_merged()
+{
+	kernel_log | grep -q "snapshot $1 is merged into"
 }
 
 part_is_merged()

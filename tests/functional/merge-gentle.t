@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# While users write a rotational disk a merge closes 1 MiB at a time, and else 4 MiB: where its own
-# writes are the only ones, and where nothing rotates.
+# A merge closes 1 MiB at a time while users write a rotational disk. It closes 4 MiB if its own
+# writes are the only ones, and on a device that does not rotate.
 
 . "$(dirname "$0")/common.sh"
 
@@ -35,12 +35,6 @@ mark()
 	echo written >"$TRACING/trace_marker"
 }
 
-# is_over ID: by the log, since a status line would look at the map.
-is_over()
-{
-	kernel_log | grep -q "snapshot $1 is merged into"
-}
-
 # steps: of the merge in chunks, from the mark on, but for the first, which may have begun before it,
 # and the last, which goes to the end of the origin.
 steps()
@@ -64,7 +58,8 @@ has_steps()
 	steps | grep -qx "$1"
 }
 
-# merge ROTATES WRITER TITLE small|large: as its steps are.
+# merge 0|1 writer|none TITLE small|large: of a device that rotates or not, beside a writer or none,
+# and which steps it takes.
 merge()
 {
 	local base store at
@@ -80,6 +75,7 @@ merge()
 		put /dev/mapper/o "$TEST_TMP/now" $((at * MIB)) $((16 * MIB))
 	done
 	dmremove s
+	# What was written until now counts as written lately for half a second.
 	sleep 1
 	rm -f "$TEST_TMP/enough"
 	: >"$TRACING/trace"
@@ -93,7 +89,7 @@ merge()
 	fi
 	dmload o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id $id"
 	dm resume o
-	ok "$3: the merge ends" wait_for 60 is_over "$id"
+	ok "$3: the merge ends" wait_for 60 log_says_merged "$id"
 	: >"$TEST_TMP/enough"
 	wait
 	echo 0 >"$TRACING/events/cowsnap/cowsnap_merge_step/enable"

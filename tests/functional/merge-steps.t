@@ -41,12 +41,6 @@ hits()
 	awk '$1 == "steps" { print $2 }' "$TRACING/kprobe_profile"
 }
 
-# is_over ID: by the log, since a status line would look at the map, too.
-is_over()
-{
-	kernel_log | grep -q "snapshot $1 is merged into"
-}
-
 # steps_of COUNT ID: how often a merge of that snapshot, which has so many chunks far apart, looks at
 # the map.
 steps_of()
@@ -79,7 +73,7 @@ steps_of()
 	count 1
 	before=$(hits)
 	dmreload o "0 $(sectors "$home") cowsnap-merge $home $cow P 8 2 id $id"
-	ok "$words: the merge ends" wait_for 120 is_over "$id"
+	ok "$words: the merge ends" wait_for 120 log_says_merged "$id"
 	steps=$(($(hits) - before))
 	count 0
 	is "$(key_of o copied)" "$1" "$words: they had been copied"

@@ -283,17 +283,20 @@ ok "enable: a store that was not used is made anew with other sizes" \
 cowsnap disable -f --file="$tab" x
 is "$(value_of chunk_sectors)" 128 "enable with other sizes: the chunk is as wanted"
 
-# rotates 0|1: the fourth device is said to rotate (1) or not, and is enabled with a new store.
+# rotates 0|1 [OPTION...]: the fourth device is said to rotate (1) or not, and is enabled with a new
+# store.
 rotates()
 {
 	echo "$1" >"$(sysfs "$fourth")/queue/rotational"
 	head -c 1M /dev/zero >"$third"
-	enable --name x --store="$third" "$fourth" >/dev/null
+	enable --name x "${@:2}" --store="$third" "$fourth" >/dev/null
 	cowsnap disable -f --file="$tab" x
 }
 
 rotates 1
 is "$(value_of copy_around)" 256 "enable for a rotational disk: copy_around as the module's default"
+rotates 1 --chunk=512K
+is "$(value_of copy_ahead)" 0 "enable for a rotational disk with chunks of 512 KiB: nothing is copied ahead"
 echo 64 >/sys/module/dm_cowsnap/parameters/copy_around
 echo 1024 >/sys/module/dm_cowsnap/parameters/copy_ahead
 rotates 1
