@@ -25,6 +25,7 @@ def times_of(name, title):
 
 QUEUED = "--rw=randwrite --bs=4k --size=192m --iodepth=32 --time_based"
 AROUND = f"{QUEUED} --runtime=400ms"
+TIMES_MADE = 8
 
 
 def many_on_ssd(kind, count):
@@ -36,17 +37,26 @@ def many_on_ssd(kind, count):
             f"stores st /dev/nullb0 256 {each} {count}"]
 
 
-def beside(name, words, event):
-    return [f"writer {name} {words}", "writing", "sleep 0.2", event, f"written {name}"]
+def beside(name, words, *events):
+    return [f"writer {name} {words}", "writing", "sleep 0.2", *events, f"written {name}"]
+
+
+def again_and_again(kind, mode):
+    """The only snapshot is made, removed 0.2 s later, made once more, and so on: one suspension
+    tells little, since who writes may meet all of it or the end of it."""
+    removed = [] if kind == "linear" else ["remove_only"]
+    once = [f"add_snapshot {kind} {mode}", "sleep 0.2", *removed, "sleep 0.2"]
+    return once * TIMES_MADE
 
 
 def creating(kind, mode):
     lines = many_on_ssd(kind, 100)
-    for name, count in (("first", 0), ("hundredth", 99)):
-        if count and kind == "linear":
-            continue
-        lines += [f"bare_origin {kind}", f"add_snapshots {kind} {mode} {count}"]
-        lines += [*beside(name, AROUND, f"add_snapshot {kind} {mode}"), "remove_all"]
+    lines += [f"bare_origin {kind}",
+              *beside("first", f"{QUEUED} --runtime={TIMES_MADE // 2}s", *again_and_again(kind, mode)),
+              "remove_all"]
+    if kind != "linear":
+        lines += [f"bare_origin {kind}", f"add_snapshots {kind} {mode} 99",
+                  *beside("hundredth", AROUND, f"add_snapshot {kind} {mode}"), "remove_all"]
     lines += ["file_system ext4 $BASE", f"bare_origin {kind}", "mount $TARGET /mnt",
               "test_file /mnt/big 128m", "sync",
               *beside("frozen", AROUND.replace("192m", "128m") + " --filename=/mnt/big/test_file.0",
@@ -58,8 +68,9 @@ def creating(kind, mode):
 CREATE = Table(
     "create", "A snapshot is made while the origin is written",
     "Solid-state disk of 80 µs, random 4 KiB writes at queue depth 32 for 0.4 s, in the middle of "
-    "which a snapshot is made in the steps that LVM takes. The column dm-linear has the suspension "
-    "alone. Frozen: the writes go to a file on ext4, which the suspension freezes.",
+    "which a snapshot is made in the steps that LVM takes. The first one is made and removed eight times "
+    "in 4 s. The column dm-linear has the suspension alone. Frozen: the writes go to a file on ext4, "
+    "which the suspension freezes.",
     [row for name, title in (("first", "the first snapshot"), ("hundredth", "the hundredth"),
                              ("frozen", "the first, below ext4"))
      for row in [Row(name, f"{title}: writes", "io/s", False), *times_of(name, title)]],
