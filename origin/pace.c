@@ -13,6 +13,9 @@
  *                 |            +--> waiting <------------------------+
  *                 +--------------------+
  *
+ * A rest is for those who write: it is over once they have what they wanted. Who writes now and
+ * then has the disk at once, and the backup has it for the rest of the time.
+ *
  * origin->reads_lock guards all but @written.
  */
 #include <linux/jiffies.h>
@@ -26,6 +29,9 @@
 
 /* Long enough for a disk to make progress with reads or with writes. */
 #define SLICE_NS	(50 * NSEC_PER_MSEC)
+
+/* Without a write for so many jiffies, and without a copy that one waits for, a rest is over. */
+#define QUIET	(msecs_to_jiffies(12) ?: 1)
 
 /* No more than this much of one slice counts. */
 #define BUSY_MAX_NS	(8 * SLICE_NS)
@@ -65,20 +71,33 @@ static void forget_slice(struct cow_pace *pace, ktime_t now)
 	pace->rest_until = 0;
 }
 
-static bool is_resting(const struct cow_pace *pace, ktime_t now)
+/* Have those who write had what they wanted? It is asked again, so a guess will do. */
+static bool is_quiet(const struct cow_origin *o)
 {
-	return ktime_before(now, pace->rest_until) ||
-	       (pace->reads && busy_ns(pace, now) >= SLICE_NS);
+	return !READ_ONCE(o->nr_pendings) &&
+	       time_after(jiffies, READ_ONCE(o->pace.written) + QUIET);
 }
 
-/* At the end of the rest; earlier if writes may have ended by then. */
+static bool has_to_rest(const struct cow_origin *o, ktime_t now)
+{
+	return ktime_before(now, o->pace.rest_until) && !is_quiet(o);
+}
+
+static bool is_resting(const struct cow_origin *o, ktime_t now)
+{
+	const struct cow_pace *pace = &o->pace;
+
+	return has_to_rest(o, now) || (pace->reads && busy_ns(pace, now) >= SLICE_NS);
+}
+
+/* At the end of the rest; earlier if those who write may have ended by then. */
 static void wake_in_time(struct cow_origin *o, ktime_t now)
 {
 	s64 left = ktime_to_us(ktime_sub(o->pace.rest_until, now));
 	unsigned long delay = 0;
 
 	if (left > 0)
-		delay = min_t(unsigned long, usecs_to_jiffies(left) + 1, COW_WRITTEN_LATELY);
+		delay = min_t(unsigned long, usecs_to_jiffies(left), QUIET) + 1;
 	mod_delayed_work(o->wq, &o->pace.work, delay);
 }
 
@@ -97,7 +116,7 @@ bool cow_pace_wait(struct cow_bio *cb)
 	if (!is_limited(pace))
 		forget_slice(pace, now);
 	else
-		waits = is_resting(pace, now);
+		waits = is_resting(o, now);
 	if (waits) {
 		list_add_tail(&cb->node, &pace->waiting);
 		pace->nr_waited++;
@@ -148,11 +167,15 @@ void cow_pace_end(struct cow_origin *o)
 void cow_pace_work(struct work_struct *work)
 {
 	struct cow_origin *o = container_of(to_delayed_work(work), struct cow_origin, pace.work);
+	ktime_t now = ktime_get();
 	struct cow_bio *cb, *next;
 	LIST_HEAD(waiting);
 
 	spin_lock_irq(&o->reads_lock);
-	list_splice_init(&o->pace.waiting, &waiting);
+	if (is_limited(&o->pace) && has_to_rest(o, now))
+		wake_in_time(o, now);
+	else
+		list_splice_init(&o->pace.waiting, &waiting);
 	spin_unlock_irq(&o->reads_lock);
 	list_for_each_entry_safe(cb, next, &waiting, node) {
 		list_del_init(&cb->node);

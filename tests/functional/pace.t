@@ -8,7 +8,7 @@
 
 need_processors 2
 need fio
-plan 14
+plan 15
 exact_copies
 restore=$(cat "$PARAMETERS/read_share")
 at_exit _write "$PARAMETERS/read_share" "$restore"
@@ -84,6 +84,41 @@ echo 100 >"$PARAMETERS/read_share"
 is "$(other_bytes /dev/mapper/s A) $(rests)" "0 0" "no read rests with a read_share of 100"
 echo 1 >"$PARAMETERS/read_share"
 ok "reads come to an end with a read_share of 1" get /dev/mapper/s 0 1048576
+stop_writing
+
+# A rest would take five seconds now, some fifty of these writes.
+write_now_and_then()
+{
+	while put_letter /dev/mapper/o B 0 4096 && echo; do
+		sleep 0.1
+	done >>"$TEST_TMP/writes"
+}
+
+writes()
+{
+	wc -l <"$TEST_TMP/writes"
+}
+
+read_once()
+{
+	dd if=/dev/mapper/s of=/dev/null bs=1M iflag=direct status=none
+}
+
+# Reads the snapshot until some read has to rest, and is over when all have.
+read_until_rest()
+{
+	dm message o 0 reset_stats
+	until (($(rests))); do
+		before=$(writes)
+		read_once || return
+	done
+}
+
+write_now_and_then &
+writer=$!
+read_until_rest
+during=$(($(writes) - before))
+ok "a rest is over if nobody writes: $during writes meanwhile" test "$during" -lt 25
 echo "$restore" >"$PARAMETERS/read_share"
 stop_writing
 down
