@@ -29,7 +29,8 @@ requests took, in milliseconds: half, 99 % and 99.9 % of them were not slower th
 a few. A percentile is compared if at least four requests were slower: else it would be one
 request's time. **Bold** marks a figure that is behind: by more than 2 % in the rate, or 5 % in a
 time. A time that the bare device takes as well is not behind: fio counts from when a request has
-been submitted, which takes dm-snapshot longer if it divides the request.
+been submitted, which takes dm-snapshot longer if it divides the request. Nor is a rate behind that
+the bare device has.
 
 A queue that is always full keeps a quick stack as busy as a slow one. So where cowsnap does more in
 a second, and its slowest requests take longer or leave less to a neighbour, it is measured once
@@ -50,7 +51,7 @@ class Figure:
     unit: str
     ours: float
     theirs: float
-    bare: float = 0         # the bare device's, of a time
+    bare: float = 0         # the bare device's
     stock: str = ""         # the stack that theirs is of
     paced: float = 0        # ours at dm-snapshot's rate, where that was measured
 
@@ -75,7 +76,7 @@ class Figure:
             return value > max(self.theirs, self.bare) * (1 + TIME_SLACK)
         if self.less_is_better():
             return value > self.theirs * (1 + RATE_SLACK)
-        return value < self.theirs * (1 - RATE_SLACK)
+        return value < min(self.theirs, self.bare or self.theirs) * (1 - RATE_SLACK)
 
     def late(self):
         return self.is_late(self.ours)
@@ -112,7 +113,7 @@ def figures_of_cell(case, cell, stock, bare):
     if cell["unit"].startswith("p9"):
         return []           # one of the percentiles of another row
     found = [Figure(*common, "rate", cell["unit"].split()[-1], cell["value"], stock["value"],
-                    stock=stock["stack"], paced=cell.get("paced_value", 0))]
+                    bare.get("value", 0), stock["stack"], cell.get("paced_value", 0))]
     for what, percent in PERCENTILES.items():
         if what == OF_FEW and PERCENTILES["p99"] in cell.get("latency_ms", {}):
             continue

@@ -11,6 +11,10 @@ def bound(case, tests, stacks, whats, reason):
                    for test in tests for stack in stacks for what in whats})
 
 
+bound("e-striped", ["write"], ["cowsnap P, linear", "cowsnap P 256K, linear"], ["p95"],
+      "null_blk gives out its 200 MB/s every 20 ms. A write of 1 MiB, its copy and what is copied ahead "
+      "are large requests, and each waits for one of these moments: writes take 40, 60 or 80 ms. The "
+      "rate is that of dm-snapshot, whose small requests use up what is left of each 20 ms.")
 NEAREST = ("The disk takes the nearest of 32 requests and leaves one behind for up to 500 ms: raw's one "
            "trip takes 413 ms at p99. ")
 FOR_N = NEAREST + ("N makes two such trips for a write with the queue always full, which is why it has .46 "
