@@ -37,6 +37,12 @@
  * writer's copies stay sequential, however short memory is. kcopyd_requeue=tail puts such a
  * job behind the others instead, as kernels before 2.6.28 did, to compare.
  *
+ * A rotational disk that serves what is nearest leaves requests behind as long as others come. So
+ * copies of it that bios wait for go on in the order in which they were begun: those that have been
+ * read early wait, and once they are ORDER_EARLY no further copy is read before the first one is.
+ * None waits for longer than half a second for one that the disk does not bring. An array has many
+ * heads, each with requests of its own: there a copy would wait for those of other disks.
+ *
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
@@ -114,6 +120,10 @@
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
 #define GATHER_MOST_QUICK	(HZ / 20 + 1)
+/* Copies that are read before the first one; then no more is begun. */
+#define ORDER_EARLY		20U
+/* The first one is passed over if the disk has not brought it by then. */
+#define ORDER_MOST		(HZ / 2)
 /* How soon a writer whose bio has ended is expected to send the next one; in jiffies. */
 #define COMES_BACK		2
 
@@ -156,6 +166,7 @@ struct cow_engine {
 	void *context;			/* of these */
 	bool rotational;		/* the origin is rotational, */
 	bool cached;			/* and has a volatile cache */
+	bool one_head;			/* or looks like a single disk */
 	struct bio_set bios;
 
 	spinlock_t queue_lock;		/* guards what follows; taken with irqs off */
@@ -174,6 +185,10 @@ struct cow_engine {
 	unsigned long hold_until;	/* the same, for those that are held back */
 	bool held;			/* there are some */
 	bool enough;			/* or they wait no longer */
+	struct list_head order;		/* copies that go on in order, the first begun first */
+	unsigned int nr_early;		/* of these, read; READ_ONCE without lock */
+	unsigned long order_until;	/* jiffies, for the first of them */
+	bool overtaken;			/* no more are begun, since too many are early */
 	unsigned int nr_busy;		/* so many of the last found the processor busy */
 	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
@@ -474,6 +489,54 @@ static bool holds_back(struct cow_engine *e)
 	       !READ_ONCE(e->closing) && time_before(jiffies, e->hold_until);
 }
 
+/* The copy that was begun first, of those that go on in order. */
+static struct cow_job *first_begun(struct cow_engine *e)
+{
+	lockdep_assert_held(&e->queue_lock);
+	return list_first_entry_or_null(&e->order, struct cow_job, order);
+}
+
+/* @job is being read. */
+static void order_begin(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	if (!e->one_head || !job->in_order || job->speculative)
+		return;
+	if (list_empty(&e->order))
+		e->order_until = jiffies + ORDER_MOST;
+	list_add_tail(&job->order, &e->order);
+	job->ordered = true;
+}
+
+/* @job waits for no other any more, and none for it. */
+static void order_end(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	if (!job->ordered)
+		return;
+	if (job == first_begun(e))
+		e->order_until = jiffies + ORDER_MOST;
+	list_del(&job->order);
+	job->ordered = false;
+	WRITE_ONCE(e->nr_early, e->nr_early - job->was_read);
+}
+
+/* Has the disk left the first one behind, for the sake of so many others? */
+static bool is_overtaken(struct cow_engine *e)
+{
+	return e->nr_early >= ORDER_EARLY && !first_begun(e)->was_read;
+}
+
+/* It is there when those before it have gone on, or a timer has the first one passed over. */
+static void was_read(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	job->was_read = true;
+	WRITE_ONCE(e->nr_early, e->nr_early + 1);
+	if (job != first_begun(e) && !timer_pending(&e->gathered.timer))
+		kthread_queue_delayed_work(e->worker, &e->gathered, ORDER_MOST);
+}
+
 /* A patient job has been read. */
 static void gather(struct cow_engine *e, struct cow_job *job)
 {
@@ -481,7 +544,8 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	bool idle = is_idle_task(current);
 
 	lockdep_assert_held(&e->queue_lock);
-	list_add_tail(&job->node, &e->patient);
+	if (!job->ordered)
+		list_add_tail(&job->node, &e->patient);
 	e->nr_reading--;
 	if (!e->nr_read)
 		e->gather_until = jiffies + most;
@@ -521,6 +585,18 @@ static bool job_is_idle(struct cow_job *job)
 	return true;
 }
 
+/* Returns whether there is anything to do now. */
+static bool job_was_read(struct cow_engine *e, struct cow_job *job)
+{
+	if (job->ordered)
+		was_read(e, job);
+	else if (!job->patient)
+		list_add_tail(&job->node, &e->read);
+	if (job->patient)
+		gather(e, job);
+	return !job->patient || are_gathered(e) || (e->overtaken && !is_overtaken(e));
+}
+
 static void job_io_ended(struct cow_job *job)
 {
 	struct cow_engine *e = job->engine;
@@ -538,16 +614,12 @@ static void job_io_ended(struct cow_job *job)
 	/* Keeps the engine: once the job is on a list, all users of the engine may go. */
 	rcu_read_lock();
 	spin_lock_irqsave(&e->queue_lock, flags);
-	if (job->written) {
+	if (job->written)
 		list_add_tail(&job->node, &e->written);
-	} else if (job->refused) {
+	else if (job->refused)
 		queue_refused(e, job);
-	} else if (job->patient) {
-		gather(e, job);
-		wake = are_gathered(e);
-	} else {
-		list_add_tail(&job->node, &e->read);
-	}
+	else
+		wake = job_was_read(e, job);
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	if (wake)
 		engine_wake(e);
@@ -1092,6 +1164,8 @@ static void engine_gathered(struct kthread_work *work)
 	spin_lock_irq(&e->queue_lock);
 	if (e->nr_read && time_before(now, e->gather_until))
 		kthread_queue_delayed_work(e->worker, &e->gathered, e->gather_until - now);
+	else if (e->nr_early && time_before(now, e->order_until))
+		kthread_queue_delayed_work(e->worker, &e->gathered, e->order_until - now);
 	spin_unlock_irq(&e->queue_lock);
 	engine_wake(e);
 }
@@ -1149,19 +1223,48 @@ static bool is_counted(const struct cow_engine *e, const struct cow_job *job)
 	return job->patient && (e->rotational || !job->eager);
 }
 
+/* The first one of those that go on in order, if it has been read; if @all, gathered or not. */
+static struct cow_job *next_in_order(struct cow_engine *e, bool all)
+{
+	struct cow_job *job = first_begun(e);
+
+	if (job && !job->was_read && e->nr_early && !time_before(jiffies, e->order_until)) {
+		order_end(e, job);
+		job = first_begun(e);
+	}
+	if (!job || !job->was_read || (job->patient && !all))
+		return NULL;
+	order_end(e, job);
+	return job;
+}
+
+static struct cow_job *pop_listed(struct list_head *list)
+{
+	struct cow_job *job = list_first_entry_or_null(list, struct cow_job, node);
+
+	if (job)
+		list_del(&job->node);
+	return job;
+}
+
+static bool none_is_read(const struct cow_engine *e, bool all)
+{
+	return list_empty_careful(&e->read) && !READ_ONCE(e->nr_early) &&
+	       (!all || list_empty_careful(&e->patient));
+}
+
 /* A job that has been read; if @all, also one of those that are gathered. */
 static struct cow_job *pop_read(struct cow_engine *e, bool all)
 {
 	struct cow_job *job;
 
-	if (list_empty_careful(&e->read) && (!all || list_empty_careful(&e->patient)))
+	if (none_is_read(e, all))
 		return NULL;
 	spin_lock_irq(&e->queue_lock);
-	job = list_first_entry_or_null(&e->read, struct cow_job, node);
+	job = pop_listed(&e->read) ?: next_in_order(e, all);
 	if (!job && all)
-		job = list_first_entry_or_null(&e->patient, struct cow_job, node);
+		job = pop_listed(&e->patient);
 	if (job) {
-		list_del(&job->node);
 		e->nr_read -= job->patient;
 		e->enough &= e->nr_read > 0;
 		/* One that is read once more has been counted before. */
@@ -1191,7 +1294,7 @@ static void write_read(struct cow_engine *e)
 	struct cow_job *job;
 	bool all;
 
-	if (list_empty_careful(&e->read) && list_empty_careful(&e->patient))
+	if (none_is_read(e, true))
 		return;
 	spin_lock_irq(&e->queue_lock);
 	all = are_gathered(e);
@@ -1283,9 +1386,11 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 	e->held = holds_back(e);
 	if (e->held)
 		hold_back(e);
-	job = next_waiting(e, may && !e->held);
+	e->overtaken = is_overtaken(e);
+	job = next_waiting(e, may && !e->held && !e->overtaken);
 	if (job) {
 		list_del(&job->node);
+		order_begin(e, job);
 		job->queued = false;
 		e->nr_reading += job->patient;
 		if (job->patient && e->nr_expected)
@@ -1300,6 +1405,7 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 	e->stats.page_waits++;
 	spin_lock_irq(&e->queue_lock);
 	e->nr_reading -= job->patient;
+	order_end(e, job);
 	/* Jobs that wait for this one to be read hold the pages that it waits for. */
 	if (e->nr_read && are_gathered(e))
 		e->again = true;
@@ -1389,6 +1495,8 @@ static void job_init(struct cow_engine *e, struct cow_job *job)
 	job->here = false;
 	job->refused = false;
 	job->io_busy = false;
+	job->ordered = false;
+	job->was_read = false;
 	job->pages.nr = 0;
 	job->queued = true;
 }
@@ -1701,6 +1809,7 @@ static void engine_init(struct cow_engine *e)
 	INIT_DELAYED_WORK(&e->rest, engine_rest);
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
+	INIT_LIST_HEAD(&e->order);
 	INIT_LIST_HEAD(&e->writing);
 	INIT_LIST_HEAD(&e->later);
 	INIT_LIST_HEAD(&e->read);
@@ -1719,6 +1828,12 @@ static bool knows_nowait(struct block_device *bdev)
 	return queue_is_mq(bdev_get_queue(bdev)) || bdev_synchronous(bdev);
 }
 
+/* Does it tell of stripes over several disks, a request to each of which is best? */
+static bool is_striped(struct block_device *bdev)
+{
+	return bdev_io_opt(bdev) > bdev_io_min(bdev);
+}
+
 struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow_engine_ops *ops,
 				     void *context)
 {
@@ -1733,6 +1848,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow
 	e->write_ns = WRITE_NS_AT_FIRST;
 	e->rotational = bdev_rot(bdev);
 	e->cached = e->rotational && bdev_write_cache(bdev);
+	e->one_head = e->rotational && !is_striped(bdev);
 	e->always_waits = !knows_nowait(bdev);
 	engine_init(e);
 	r = bioset_init(&e->bios, 16, offsetof(struct cow_io, bio), BIOSET_NEED_BVECS);

@@ -13,7 +13,7 @@
  * The buffer is as long as a stretch from its first run on. While the stretch was being closed,
  * writes may have given the snapshot versions in front of that one: then the steps are repeated.
  *
- * CARRY_DEPTH requests are under way at a time, fewer where users write a rotational disk. Each
+ * CARRY_DEPTH requests are under way at a time, fewer while users have the origin in use. Each
  * holds only what its own end gives back, so that the pool they come from is never empty for good.
  *
  * A write is an ordinary one to the origin, except that the merge does not hold it up: other
@@ -49,12 +49,15 @@
 #define STRETCH_SECTORS	8192U
 
 /*
- * The same where users write a rotational disk, and their writes wait for what is in its queue. Two
- * requests keep it streaming; with one each write of the merge would miss its turn of the disk.
+ * The same while users have the origin in use. On a rotational disk their requests wait for what
+ * is in its queue: two requests keep it streaming; with one each write of the merge would miss its
+ * turn. Where nothing rotates they wait for the processor: with two requests the merge sleeps
+ * between them, and what it does with a whole stretch is short.
  */
 #define GENTLE_DEPTH		2U
 #define GENTLE_BYTES		(256U << 10)
 #define GENTLE_STRETCH_SECTORS	2048U
+#define GENTLE_STRETCH_QUICK	512U
 
 /* A request of a merge. */
 struct carry_io {
@@ -70,7 +73,10 @@ u64 cow_stretch_chunks(const struct cow_store *store)
 
 u64 cow_gentle_stretch_chunks(const struct cow_store *store)
 {
-	return max_t(u64, 1, cow_sector_to_chunk(store, GENTLE_STRETCH_SECTORS));
+	unsigned int sectors = store->origin->rotational ? GENTLE_STRETCH_SECTORS :
+							   GENTLE_STRETCH_QUICK;
+
+	return max_t(u64, 1, cow_sector_to_chunk(store, sectors));
 }
 
 int cow_carry_init(struct cow_merge *m)

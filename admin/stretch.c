@@ -32,7 +32,6 @@
 #include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
-#include "origin/pace.h"
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/store.h"
@@ -111,11 +110,10 @@ static u64 stretch_end(struct cow_merge *m)
 
 static int merge_close(struct cow_merge *m)
 {
-	struct cow_origin *o = m->store->origin;
 	u64 end;
 	int r;
 
-	m->gentle = o->rotational && cow_pace_was_written(&o->pace);
+	m->gentle = cow_merge_is_in_use(m);
 	end = stretch_end(m);
 	r = cow_void_prepare(m, end);
 	if (r)

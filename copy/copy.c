@@ -145,6 +145,18 @@ static const struct cow_job_ops copy_job_ops = {
 	.again = store_job_again,
 };
 
+/*
+ * A copy that stays in memory for now gains no seek by waiting: it is published at once, or with
+ * those that are read while the processor is busy. But a disk with a cache does better with reads
+ * and writes of home in turn.
+ */
+static bool gains_by_waiting(const struct cow_store *store)
+{
+	const struct cow_origin *o = store->origin;
+
+	return store->meta || !o->rotational || bdev_write_cache(o->bdev);
+}
+
 static void pending_set_job(struct cow_pending *leader, struct block_device *bdev,
 			    sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
 {
@@ -154,15 +166,11 @@ static void pending_set_job(struct cow_pending *leader, struct block_device *bde
 	leader->job.nr_sectors = nr_sectors;
 	leader->job.pad_sectors = pad_sectors;
 	leader->job.urgent = false;
-	/*
-	 * A copy that stays in memory for now gains no seek by waiting: it is published at once,
-	 * or with those that are read while the processor is busy. None waits for one that is
-	 * read from the store.
-	 */
+	/* None waits for one that is read from the store. */
+	leader->job.in_order = bdev && bdev != leader->store->bdev;
 	leader->job.eager = !leader->store->meta;
-	leader->job.patient = nr_sectors <= PATIENT_SECTORS && bdev &&
-			      bdev != leader->store->bdev &&
-			      (leader->store->meta || !leader->store->origin->rotational);
+	leader->job.patient = leader->job.in_order && nr_sectors <= PATIENT_SECTORS &&
+			      gains_by_waiting(leader->store);
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
 }
 

@@ -67,6 +67,9 @@ struct cow_job {
 	bool patient;			/* may wait for others to be written with, */
 	bool eager;			/* but only while the processor has other work */
 	bool going;			/* gathered, and counted: see cow_engine_going() */
+	bool in_order;			/* goes on after those begun before it, if the disk turns */
+	bool ordered, was_read;		/* it is on engine->order; and has been read */
+	struct list_head order;
 	bool keep_pages;		/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */

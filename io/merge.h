@@ -32,6 +32,7 @@ struct cow_merge {
 	u64 end;			/* chunks of the snapshot */
 	u64 done, busy_end;		/* chunks; origin->state_lock */
 	struct list_head parked;	/* until the next stretch is open; state_lock */
+	unsigned long used;		/* jiffies of the last bio of a user; READ_ONCE */
 	bool stopped;			/* the work may not be queued; state_lock, READ_ONCE */
 	bool failed;			/* nothing may wait for it; state_lock, READ_ONCE */
 	struct delayed_work work;
@@ -41,7 +42,7 @@ struct cow_merge {
 	enum cow_merge_phase phase;
 	unsigned int tries;
 	bool retries;
-	bool gentle;			/* users write a rotational disk: in small steps */
+	bool gentle;			/* the origin is in use: in small steps */
 	bool forgets;			/* store->dead_lock is held, see admin/void.c */
 	bool unread;			/* a table block could not be read, which was said */
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
@@ -67,6 +68,9 @@ struct cow_merge {
  * without sectors) that is meant for the merging store? As cow_origin_decide().
  */
 int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part);
+
+/* Has the origin been used lately, by others than the merge? Any context. */
+bool cow_merge_is_in_use(const struct cow_merge *merge);
 
 /* Run the work item, now or after @delay jiffies. origin->state_lock held. */
 void cow_merge_kick(struct cow_merge *merge, unsigned long delay);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# A merge closes 1 MiB at a time while users write a rotational disk. It closes 4 MiB if its own
-# writes are the only ones, and on a device that does not rotate.
+# While users have the origin in use a merge closes 1 MiB at a time on a rotational disk, 256 KiB on
+# others. It closes 4 MiB if its own writes are the only ones.
 
 . "$(dirname "$0")/common.sh"
 
@@ -10,7 +10,7 @@ TRACING=$(tracefs)
 [[ $TRACING ]] || skip_all "no tracefs"
 MIB=1048576
 exact_copies
-plan 11
+plan 17
 
 # writes FROM COUNT: 4 KiB each, from this block of the origin on.
 writes()
@@ -58,8 +58,18 @@ has_steps()
 	steps | grep -qx "$1"
 }
 
-# merge 0|1 writer|none TITLE small|large: of a device that rotates or not, beside a writer or none,
-# and which steps it takes.
+# reader: reads the end of the origin.
+reader()
+{
+	mark
+	until [[ -e $TEST_TMP/enough ]]; do
+		dd if=/dev/mapper/o of=/dev/null bs=4096 skip=$((96 * 256 - 256)) count=256 \
+			iflag=direct status=none
+	done
+}
+
+# merge 0|1 writer|reader|none TITLE STEP: of a device that rotates or not, beside a user or none,
+# and how many chunks a step has.
 merge()
 {
 	local base store at
@@ -82,10 +92,10 @@ merge()
 	echo 1 >"$TRACING/events/cowsnap/cowsnap_merge_step/enable"
 	# Its first write waits for the merge to begin: before that the store is away.
 	dm suspend o
-	if [[ $2 = writer ]]; then
-		writer &
-	else
+	if [[ $2 = none ]]; then
 		mark
+	else
+		"$2" &
 	fi
 	dmload o "0 $(sectors "$base") cowsnap-merge $base $store P 8 2 id $id"
 	dm resume o
@@ -93,12 +103,8 @@ merge()
 	: >"$TEST_TMP/enough"
 	wait
 	echo 0 >"$TRACING/events/cowsnap/cowsnap_merge_step/enable"
-	if [[ $4 = small ]]; then
-		ok "$3: small steps" has_steps 256
-	else
-		not_ok "$3: no small steps" has_steps 256
-		ok "$3: large steps" has_steps 1024
-	fi
+	ok "$3: steps of $4 chunks" has_steps "$4"
+	(($4 < 1024)) || not_ok "$3: no small steps" has_steps 256
 	ok "$3: the origin is rolled back" \
 		cmp -n $((64 * MIB)) /dev/mapper/o "$TEST_TMP/old"
 	dmremove o
@@ -106,6 +112,8 @@ merge()
 }
 
 id=1
-merge 1 writer "a disk that is written" small
-merge 1 none "a disk that is not" large
-merge 0 writer "no disk" large
+merge 1 writer "a disk that is written" 256
+merge 1 reader "a disk that is read" 256
+merge 1 none "a disk that is not" 1024
+merge 0 writer "no disk, written" 64
+merge 0 none "no disk, not written" 1024

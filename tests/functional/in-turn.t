@@ -1,0 +1,173 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Copies of a rotational disk go on in the order in which their reads were begun. The first one, which
+# the disk leaves behind, holds up those behind it, and soon has no further reads beside it; after half
+# a second it is passed over. A device that does not rotate has no such order, nor has an array.
+
+. "$(dirname "$0")/common.sh"
+
+TRACING=$(tracefs)
+need fio
+[[ $TRACING ]] || skip_all "no tracefs"
+MIB=1048576
+TRIES=20
+MANY=60
+exact_copies
+plan 14
+
+# up P|N TABLE: the first MiB of the origin is on a device that can be stopped, the second is not.
+up()
+{
+	dmcreate slow "$(linear_table "$disk")"
+	dmcreate base "$2"
+	fill_letter /dev/mapper/base A
+	dd if=/dev/zero of="$store" bs=4096 count=1 conv=fsync status=none
+	origin_up o /dev/mapper/base
+	snap_up s /dev/mapper/base "$store" "$1" 8
+	next=0
+}
+
+two_parts()
+{
+	echo "0 2048 linear /dev/mapper/slow 0"
+	echo "2048 $(($(sectors "$other") - 2048)) linear $other 2048"
+}
+
+striped()
+{
+	echo "0 $((2 * $(sectors "$other"))) striped 2 2048 /dev/mapper/slow 0 $other 0"
+}
+
+down()
+{
+	dmremove s
+	dmremove o
+	dmremove base
+	dmremove slow
+}
+
+stop_disk()
+{
+	dm suspend --noflush --nolockfs slow
+}
+
+trace_order()
+{
+	: >"$TRACING/trace"
+	echo 1 >"$TRACING/events/cowsnap/cowsnap_release/enable"
+	echo 1 >"$TRACING/events/block/block_rq_complete/enable"
+}
+
+trace_end()
+{
+	echo 0 >"$TRACING/events/cowsnap/cowsnap_release/enable"
+	echo 0 >"$TRACING/events/block/block_rq_complete/enable"
+}
+
+# first_released: the chunk whose copy was complete first.
+first_released()
+{
+	sed -n 's/.*cowsnap_release: .* chunk \([0-9]*\) .*/\1/p' "$TRACING/trace" | head -n 1
+}
+
+# most_early: reads that the other disk has ended while no copy was complete, at most.
+most_early()
+{
+	awk -v ended="$ended" '/cowsnap_release:/ { nr = 0 }
+		index($0, ended) && ++nr > most { most = nr }
+		END { print most + 0 }' "$TRACING/trace"
+}
+
+was_read()
+{
+	grep -q "$ended" "$TRACING/trace"
+}
+
+# write_behind FIO-WORDS...: writes to the part that does not answer, then what fio is told.
+write_behind()
+{
+	stop_disk
+	trace_order
+	fio --ioengine=libaio --direct=1 --bs=4k --allow_file_create=0 --filename=/dev/mapper/o \
+		--thread --output="$TEST_TMP/fio.log" \
+		--name=first --rw=write --offset=$((next * 4))k --size=4k \
+		--name=behind --startdelay=50ms "$@" &
+	writer=$!
+}
+
+# The disk goes on.
+end_writes()
+{
+	dm resume slow
+	wait "$writer" || return
+	trace_end
+	next=$((next + 1))
+}
+
+# Its second copy has been read when the disk brings the first.
+two_writes()
+{
+	write_behind --rw=write --offset=$((1024 + next * 4))k --size=4k
+	wait_for 60 was_read
+	end_writes && [[ $(first_released) = "$((next - 1))" ]]
+}
+
+# A machine that is busy with others may take longer than the half second: then it is tried again.
+in_turn()
+{
+	local i
+
+	for ((i = 0; i < TRIES; i++)); do
+		two_writes && return
+	done
+	return 1
+}
+
+released()
+{
+	(($(grep -c cowsnap_release: "$TRACING/trace") >= $1))
+}
+
+# One after the other, and each before the first one has ended.
+many_writes()
+{
+	write_behind --rw=randwrite --offset=4m --size=16m --number_ios=$MANY --rate_iops=300 \
+		--iodepth=$MANY
+	ok "$1: the writes behind it end while the disk keeps it" wait_for 60 released "$MANY"
+	not_ok "$1: it waits" has_ended "$writer"
+	end_writes
+}
+
+# turns 0|1: whether the disks are rotational
+turns()
+{
+	echo "$1" >"$(sysfs "$disk")/queue/rotational"
+	echo "$1" >"$(sysfs "$other")/queue/rotational"
+}
+
+disk=$(mkloop 24M)
+other=$(mkloop 24M)
+store=$(mkloop 64M)
+ended="block_rq_complete: $(stat -L -c %Hr,%Lr "$other") R"
+turns 1
+for mode in P N; do
+	up $mode "$(two_parts)"
+	ok "$mode: the second copy goes on behind the first one" in_turn
+	many_writes "$mode, a copy that the disk leaves behind"
+	diag "$(most_early) reads before it was passed over"
+	ok "$mode: no more than some others are read before it" [ "$(most_early)" -le $((MANY / 2)) ]
+	ok "$mode: the snapshot has the old data" all_letter /dev/mapper/s A
+	down
+done
+
+up P "$(striped)"
+not_ok "an array: the second copy does not wait" in_turn
+ok "an array: the snapshot has the old data" all_letter /dev/mapper/s A
+down
+
+turns 0
+up P "$(two_parts)"
+not_ok "not rotational: the second copy does not wait" in_turn
+ok "not rotational: the snapshot has the old data" all_letter /dev/mapper/s A
+down
