@@ -508,6 +508,15 @@ static void order_begin(struct cow_engine *e, struct cow_job *job)
 	job->ordered = true;
 }
 
+/* Some wait for the first one: a timer has it passed over in the end. */
+static void watch_order(struct cow_engine *e)
+{
+	const struct cow_job *first = first_begun(e);
+
+	if (e->nr_early && !first->was_read && !timer_pending(&e->gathered.timer))
+		kthread_queue_delayed_work(e->worker, &e->gathered, ORDER_MOST);
+}
+
 /* @job waits for no other any more, and none for it. */
 static void order_end(struct cow_engine *e, struct cow_job *job)
 {
@@ -519,6 +528,7 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
 	list_del(&job->order);
 	job->ordered = false;
 	WRITE_ONCE(e->nr_early, e->nr_early - job->was_read);
+	watch_order(e);
 }
 
 /* Has the disk left the first one behind, for the sake of so many others? */
@@ -527,14 +537,12 @@ static bool is_overtaken(struct cow_engine *e)
 	return e->nr_early >= ORDER_EARLY && !first_begun(e)->was_read;
 }
 
-/* It is there when those before it have gone on, or a timer has the first one passed over. */
 static void was_read(struct cow_engine *e, struct cow_job *job)
 {
 	lockdep_assert_held(&e->queue_lock);
 	job->was_read = true;
 	WRITE_ONCE(e->nr_early, e->nr_early + 1);
-	if (job != first_begun(e) && !timer_pending(&e->gathered.timer))
-		kthread_queue_delayed_work(e->worker, &e->gathered, ORDER_MOST);
+	watch_order(e);
 }
 
 /* A patient job has been read. */
