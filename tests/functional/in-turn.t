@@ -8,11 +8,9 @@
 . "$(dirname "$0")/common.sh"
 
 TRACING=$(tracefs)
-need fio
 [[ $TRACING ]] || skip_all "no tracefs"
 MIB=1048576
-TRIES=20
-MANY=60
+MANY=50
 exact_copies
 plan 14
 
@@ -84,58 +82,63 @@ was_read()
 	grep -q "$ended" "$TRACING/trace"
 }
 
-# write_behind FIO-WORDS...: writes to the part that does not answer, then what fio is told.
+# write_behind OFFSET...: writes to the part that does not answer, then these, one after the other,
+# none of which waits for the one before it.
 write_behind()
 {
+	local at
+
 	stop_disk
 	trace_order
-	fio --ioengine=libaio --direct=1 --bs=4k --allow_file_create=0 --filename=/dev/mapper/o \
-		--thread --output="$TEST_TMP/fio.log" \
-		--name=first --rw=write --offset=$((next * 4))k --size=4k \
-		--name=behind --startdelay=50ms "$@" &
-	writer=$!
+	put_letter /dev/mapper/o B $((next * 4096)) 4096 &
+	first=$!
+	sleep 0.05
+	writers=()
+	for at; do
+		put_letter /dev/mapper/o B "$at" 4096 &
+		writers+=("$!")
+	done
 }
 
 # The disk goes on.
 end_writes()
 {
 	dm resume slow
-	wait "$writer" || return
+	all_end_well "$first" "${writers[@]}" || return
 	trace_end
 	next=$((next + 1))
 }
 
-# Its second copy has been read when the disk brings the first.
+# The second copy has been read when the disk brings the first.
 two_writes()
 {
-	write_behind --rw=write --offset=$((1024 + next * 4))k --size=4k
+	write_behind $((MIB + next * 4096))
 	wait_for 60 was_read
 	end_writes && [[ $(first_released) = "$((next - 1))" ]]
 }
 
-# A machine that is busy with others may take longer than the half second: then it is tried again.
+# in_turn TRIES: a machine that is busy with others may take longer than the half second.
 in_turn()
 {
 	local i
 
-	for ((i = 0; i < TRIES; i++)); do
+	for ((i = 0; i < $1; i++)); do
 		two_writes && return
 	done
 	return 1
 }
 
-released()
-{
-	(($(grep -c cowsnap_release: "$TRACING/trace") >= $1))
-}
-
-# One after the other, and each before the first one has ended.
 many_writes()
 {
-	write_behind --rw=randwrite --offset=4m --size=16m --number_ios=$MANY --rate_iops=300 \
-		--iodepth=$MANY
-	ok "$1: the writes behind it end while the disk keeps it" wait_for 60 released "$MANY"
-	not_ok "$1: it waits" has_ended "$writer"
+	local i offsets=()
+
+	for ((i = 0; i < MANY; i++)); do
+		offsets+=($((4 * MIB + i * MIB / 4)))
+	done
+	write_behind "${offsets[@]}"
+	ok "$1: the writes behind it end while the disk keeps it" all_end_well "${writers[@]}"
+	not_ok "$1: it waits" has_ended "$first"
+	writers=()
 	end_writes
 }
 
@@ -153,7 +156,7 @@ ended="block_rq_complete: $(stat -L -c %Hr,%Lr "$other") R"
 turns 1
 for mode in P N; do
 	up $mode "$(two_parts)"
-	ok "$mode: the second copy goes on behind the first one" in_turn
+	ok "$mode: the second copy goes on behind the first one" in_turn 20
 	many_writes "$mode, a copy that the disk leaves behind"
 	diag "$(most_early) reads before it was passed over"
 	ok "$mode: no more than some others are read before it" [ "$(most_early)" -le $((MANY / 2)) ]
@@ -162,12 +165,12 @@ for mode in P N; do
 done
 
 up P "$(striped)"
-not_ok "an array: the second copy does not wait" in_turn
+not_ok "an array: the second copy does not wait" in_turn 3
 ok "an array: the snapshot has the old data" all_letter /dev/mapper/s A
 down
 
 turns 0
 up P "$(two_parts)"
-not_ok "not rotational: the second copy does not wait" in_turn
+not_ok "not rotational: the second copy does not wait" in_turn 3
 ok "not rotational: the snapshot has the old data" all_letter /dev/mapper/s A
 down
