@@ -86,7 +86,7 @@ def runs_of(case, jobs):
 def with_pace(script, runs):
     """The job's script, in which these runs of fio, and merges, are held to their rates."""
     for name, words in runs.items():
-        if name == MERGE[0]:
+        if isinstance(words, int):      # the share of a merge; a run of fio may be called the same
             script = script.replace(f"merging {name} ", THROTTLED.format(share=words) +
                                     f"merging {name} ")
             continue
