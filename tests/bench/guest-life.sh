@@ -102,16 +102,6 @@ add_snapshots()
 	done
 }
 
-# remove_only: the one snapshot that there is, as LVM does. The next one gets a new store.
-remove_only()
-{
-	dmsetup suspend origin
-	dmsetup remove snap0
-	dmsetup resume origin
-	zero "${STORES[0]}"
-	SNAPS=() MADE=(origin)
-}
-
 # remove_all: the snapshots, then the origin, which was made first.
 remove_all()
 {

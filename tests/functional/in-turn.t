@@ -132,8 +132,8 @@ copied()
 	(($(grep -c cowsnap_release: "$TRACING/trace") >= $1))
 }
 
-# MANY writes behind one to the part that does not answer, a few milliseconds apart. One program sends
-# them all: to start one for each would take longer than the half second.
+# MANY writes behind one to the part that does not answer, a few milliseconds apart. One program
+# sends them all: to start one for each would take longer than the half second.
 many_writes()
 {
 	stop_disk
