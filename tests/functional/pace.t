@@ -100,6 +100,11 @@ writes()
 	awk '{ print $5 }' "/sys/block/$(basename "$(readlink -f /dev/mapper/o)")/stat"
 }
 
+have_written()
+{
+	(($(writes) >= $1))
+}
+
 read_once()
 {
 	dd if=/dev/mapper/s of=/dev/null bs=1M count=16 iflag=direct status=none
@@ -115,7 +120,9 @@ read_until_rest()
 	done
 }
 
+before=$(writes)
 write_now_and_then
+wait_for 60 have_written $((before + 3))
 read_until_rest
 during=$(($(writes) - before))
 ok "a rest is over if nobody writes: $during writes meanwhile" test "$during" -lt 30
