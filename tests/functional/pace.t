@@ -8,7 +8,7 @@
 
 need_processors 2
 need fio
-plan 15
+plan 14
 exact_copies
 restore=$(cat "$PARAMETERS/read_share")
 at_exit _write "$PARAMETERS/read_share" "$restore"
@@ -84,48 +84,6 @@ echo 100 >"$PARAMETERS/read_share"
 is "$(other_bytes /dev/mapper/s A) $(rests)" "0 0" "no read rests with a read_share of 100"
 echo 1 >"$PARAMETERS/read_share"
 ok "reads come to an end with a read_share of 1" get /dev/mapper/s 0 1048576
-stop_writing
-
-# A rest would take five seconds now, some fifty of these writes.
-write_now_and_then()
-{
-	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth=1 --size=64k \
-		--rate_iops=10 --runtime=600 --time_based --allow_file_create=0 \
-		--filename=/dev/mapper/o >"$TEST_TMP/fio.log" 2>&1 &
-	writer=$!
-}
-
-writes()
-{
-	awk '{ print $5 }' "/sys/block/$(basename "$(readlink -f /dev/mapper/o)")/stat"
-}
-
-have_written()
-{
-	(($(writes) >= $1))
-}
-
-read_once()
-{
-	dd if=/dev/mapper/s of=/dev/null bs=1M count=16 iflag=direct status=none
-}
-
-# Reads the snapshot until some read has to rest, and is over when all have.
-read_until_rest()
-{
-	dm message o 0 reset_stats
-	until (($(rests))); do
-		before=$(writes)
-		read_once || return
-	done
-}
-
-before=$(writes)
-write_now_and_then
-wait_for 60 have_written $((before + 3))
-read_until_rest
-during=$(($(writes) - before))
-ok "a rest is over if nobody writes: $during writes meanwhile" test "$during" -lt 30
 echo "$restore" >"$PARAMETERS/read_share"
 stop_writing
 down
