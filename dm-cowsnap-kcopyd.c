@@ -60,8 +60,8 @@
  * quicker.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
- * the largest job. A job holds pages only while its own I/O is in flight, so pages always
- * come back without further memory. Bios come from a pool for which the same is true. Pages
+ * the largest job. A job holds pages only while I/O is in flight, its own or that of copies it
+ * waits for, so pages always come back without further memory. Bios come from a pool for which the same is true. Pages
  * of a store that is closed are freed by the worker.
  */
 #include <linux/crc32c.h>
@@ -120,7 +120,7 @@
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
 #define GATHER_MOST_QUICK	(HZ / 20 + 1)
-/* Copies that are read before the first one; then no more is begun. */
+/* Once so many copies have been read before the first one no more is begun. */
 #define ORDER_EARLY		20U
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
@@ -496,6 +496,11 @@ static struct cow_job *first_begun(struct cow_engine *e)
 	return list_first_entry_or_null(&e->order, struct cow_job, order);
 }
 
+static bool is_ordered(const struct cow_job *job)
+{
+	return !list_empty(&job->order);
+}
+
 /* @job is being read. */
 static void order_begin(struct cow_engine *e, struct cow_job *job)
 {
@@ -505,7 +510,6 @@ static void order_begin(struct cow_engine *e, struct cow_job *job)
 	if (list_empty(&e->order))
 		e->order_until = jiffies + ORDER_MOST;
 	list_add_tail(&job->order, &e->order);
-	job->ordered = true;
 }
 
 /* Some wait for the first one: a timer has it passed over in the end. */
@@ -521,12 +525,11 @@ static void watch_order(struct cow_engine *e)
 static void order_end(struct cow_engine *e, struct cow_job *job)
 {
 	lockdep_assert_held(&e->queue_lock);
-	if (!job->ordered)
+	if (!is_ordered(job))
 		return;
 	if (job == first_begun(e))
 		e->order_until = jiffies + ORDER_MOST;
-	list_del(&job->order);
-	job->ordered = false;
+	list_del_init(&job->order);
 	WRITE_ONCE(e->nr_early, e->nr_early - job->was_read);
 	watch_order(e);
 }
@@ -537,7 +540,8 @@ static bool is_overtaken(struct cow_engine *e)
 	return e->nr_early >= ORDER_EARLY && !first_begun(e)->was_read;
 }
 
-static void was_read(struct cow_engine *e, struct cow_job *job)
+/* It goes on when those before it have. */
+static void note_early(struct cow_engine *e, struct cow_job *job)
 {
 	lockdep_assert_held(&e->queue_lock);
 	job->was_read = true;
@@ -552,7 +556,7 @@ static void gather(struct cow_engine *e, struct cow_job *job)
 	bool idle = is_idle_task(current);
 
 	lockdep_assert_held(&e->queue_lock);
-	if (!job->ordered)
+	if (!is_ordered(job))
 		list_add_tail(&job->node, &e->patient);
 	e->nr_reading--;
 	if (!e->nr_read)
@@ -596,8 +600,8 @@ static bool job_is_idle(struct cow_job *job)
 /* Returns whether there is anything to do now. */
 static bool job_was_read(struct cow_engine *e, struct cow_job *job)
 {
-	if (job->ordered)
-		was_read(e, job);
+	if (is_ordered(job))
+		note_early(e, job);
 	else if (!job->patient)
 		list_add_tail(&job->node, &e->read);
 	if (job->patient)
@@ -1494,6 +1498,16 @@ static void engine_work(struct kthread_work *work)
 
 /* --------------------------------------------------------------- its callers */
 
+/*
+ * A copy that is complete in memory gains no seek by waiting: it ends at once, or with those that
+ * are read while the processor is busy. But a disk with a cache does better with reads and writes
+ * of home in turn.
+ */
+static bool may_be_gathered(const struct cow_engine *e, const struct cow_job *job)
+{
+	return !job->eager || !e->rotational || e->cached;
+}
+
 static void job_init(struct cow_engine *e, struct cow_job *job)
 {
 	job->engine = e;
@@ -1503,8 +1517,9 @@ static void job_init(struct cow_engine *e, struct cow_job *job)
 	job->here = false;
 	job->refused = false;
 	job->io_busy = false;
-	job->ordered = false;
 	job->was_read = false;
+	INIT_LIST_HEAD(&job->order);
+	job->patient &= may_be_gathered(e, job);
 	job->pages.nr = 0;
 	job->queued = true;
 }

@@ -57,7 +57,7 @@
 #define GENTLE_DEPTH		2U
 #define GENTLE_BYTES		(256U << 10)
 #define GENTLE_STRETCH_SECTORS	2048U
-#define GENTLE_STRETCH_QUICK	512U
+#define GENTLE_QUICK_SECTORS	512U
 
 /* A request of a merge. */
 struct carry_io {
@@ -74,7 +74,7 @@ u64 cow_stretch_chunks(const struct cow_store *store)
 u64 cow_gentle_stretch_chunks(const struct cow_store *store)
 {
 	unsigned int sectors = store->origin->rotational ? GENTLE_STRETCH_SECTORS :
-							   GENTLE_STRETCH_QUICK;
+							   GENTLE_QUICK_SECTORS;
 
 	return max_t(u64, 1, cow_sector_to_chunk(store, sectors));
 }

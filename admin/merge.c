@@ -80,7 +80,7 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 	m->nr_sectors = snap->nr_sectors;
 	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
 	INIT_LIST_HEAD(&m->parked);
-	m->used = jiffies - COW_WRITTEN_LATELY - 1;
+	m->used = cow_long_ago();
 	INIT_DELAYED_WORK(&m->work, cow_merge_work);
 	if (merge_alloc_wq(store) || cow_carry_init(m) || cow_void_init(m)) {
 		merge_free(m);

@@ -32,6 +32,7 @@
 #include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
+#include "origin/pace.h"
 #include "store/room.h"
 #include "store/snapshots.h"
 #include "store/store.h"
@@ -113,7 +114,7 @@ static int merge_close(struct cow_merge *m)
 	u64 end;
 	int r;
 
-	m->gentle = cow_merge_is_in_use(m);
+	m->gentle = cow_was_lately(&m->used);
 	end = stretch_end(m);
 	r = cow_void_prepare(m, end);
 	if (r)

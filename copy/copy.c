@@ -145,18 +145,6 @@ static const struct cow_job_ops copy_job_ops = {
 	.again = store_job_again,
 };
 
-/*
- * A copy that stays in memory for now gains no seek by waiting: it is published at once, or with
- * those that are read while the processor is busy. But a disk with a cache does better with reads
- * and writes of home in turn.
- */
-static bool gains_by_waiting(const struct cow_store *store)
-{
-	const struct cow_origin *o = store->origin;
-
-	return store->meta || !o->rotational || bdev_write_cache(o->bdev);
-}
-
 static void pending_set_job(struct cow_pending *leader, struct block_device *bdev,
 			    sector_t sector, sector_t nr_sectors, sector_t pad_sectors)
 {
@@ -168,9 +156,8 @@ static void pending_set_job(struct cow_pending *leader, struct block_device *bde
 	leader->job.urgent = false;
 	/* None waits for one that is read from the store. */
 	leader->job.in_order = bdev && bdev != leader->store->bdev;
+	leader->job.patient = leader->job.in_order && nr_sectors <= PATIENT_SECTORS;
 	leader->job.eager = !leader->store->meta;
-	leader->job.patient = leader->job.in_order && nr_sectors <= PATIENT_SECTORS &&
-			      gains_by_waiting(leader->store);
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
 }
 

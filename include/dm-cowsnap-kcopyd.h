@@ -65,11 +65,11 @@ struct cow_job {
 	bool here;			/* read by the task that asked: cow_engine_read_here() */
 	bool refused;			/* that task would have had to wait: the worker reads it */
 	bool patient;			/* may wait for others to be written with, */
-	bool eager;			/* but only while the processor has other work */
+	bool eager;			/* complete in memory: see may_be_gathered() */
 	bool going;			/* gathered, and counted: see cow_engine_going() */
-	bool in_order;			/* goes on after those begun before it, if the disk turns */
-	bool ordered, was_read;		/* it is on engine->order; and has been read */
-	struct list_head order;
+	bool in_order;			/* on a single disk, after those begun before it */
+	bool was_read;			/* while it is on engine->order */
+	struct list_head order;		/* engine->order, or empty */
 	bool keep_pages;		/* with its pages, until it is resumed or dropped */
 	atomic_t ios;			/* bios under way, plus one while issuing */
 	ktime_t begun, ended;		/* reading or writing; begun 0: nothing to write */

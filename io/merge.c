@@ -42,20 +42,6 @@ void cow_merge_kick(struct cow_merge *m, unsigned long delay)
 		mod_delayed_work(m->store->merge_wq, &m->work, delay);
 }
 
-bool cow_merge_is_in_use(const struct cow_merge *m)
-{
-	return !time_after(jiffies, READ_ONCE(m->used) + COW_WRITTEN_LATELY);
-}
-
-/* A line that all processors look at is written once a tick. */
-static void note_use(struct cow_merge *m)
-{
-	unsigned long now = jiffies;
-
-	if (READ_ONCE(m->used) != now)
-		WRITE_ONCE(m->used, now);
-}
-
 /* What waited for the merge decides again. origin->state_lock held. */
 void cow_merge_unpark(struct cow_merge *m)
 {
@@ -257,7 +243,7 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 	if (m && !bio_sectors(cb->bio))
 		return flush_store(m, cb);
 	if (m && !cb->merging) {
-		note_use(m);
+		cow_note_now(&m->used);
 		return merge_decide(m, cb, part);
 	}
 	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)

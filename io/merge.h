@@ -32,7 +32,7 @@ struct cow_merge {
 	u64 end;			/* chunks of the snapshot */
 	u64 done, busy_end;		/* chunks; origin->state_lock */
 	struct list_head parked;	/* until the next stretch is open; state_lock */
-	unsigned long used;		/* jiffies of the last bio of a user; READ_ONCE */
+	unsigned long used;		/* by users, last: cow_note_now() */
 	bool stopped;			/* the work may not be queued; state_lock, READ_ONCE */
 	bool failed;			/* nothing may wait for it; state_lock, READ_ONCE */
 	struct delayed_work work;
@@ -68,9 +68,6 @@ struct cow_merge {
  * without sectors) that is meant for the merging store? As cow_origin_decide().
  */
 int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part);
-
-/* Has the origin been used lately, by others than the merge? Any context. */
-bool cow_merge_is_in_use(const struct cow_merge *merge);
 
 /* Run the work item, now or after @delay jiffies. origin->state_lock held. */
 void cow_merge_kick(struct cow_merge *merge, unsigned long delay);

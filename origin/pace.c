@@ -31,7 +31,7 @@
 #define SLICE_NS	(50 * NSEC_PER_MSEC)
 
 /* Without a write for so many jiffies, and without a copy that one waits for, a rest is over. */
-#define QUIET	(msecs_to_jiffies(12) ?: 1)
+#define QUIET	msecs_to_jiffies(12)
 
 /* No more than this much of one slice counts. */
 #define BUSY_MAX_NS	(8 * SLICE_NS)
@@ -43,7 +43,7 @@ MODULE_PARM_DESC(read_share,
 
 void cow_pace_init(struct cow_pace *pace)
 {
-	pace->written = jiffies - COW_WRITTEN_LATELY - 1;
+	pace->written = cow_long_ago();
 	INIT_LIST_HEAD(&pace->waiting);
 	INIT_DELAYED_WORK(&pace->work, cow_pace_work);
 }
@@ -60,7 +60,7 @@ static u64 busy_ns(const struct cow_pace *pace, ktime_t now)
 
 static bool is_limited(const struct cow_pace *pace)
 {
-	return read_percent() < 100 && cow_pace_was_written(pace);
+	return read_percent() < 100 && cow_was_lately(&pace->written);
 }
 
 /* Reads while the origin was not written need no rest. */

@@ -23,23 +23,34 @@ struct cow_pace {
 	u64 nr_waited;
 };
 
-/* After a write the origin counts as being written for this time, in jiffies. */
-#define COW_WRITTEN_LATELY	(HZ / 2)
+/* What happened counts as going on for this time, in jiffies. */
+#define COW_LATELY	(HZ / 2)
+
+/* It happens now. All processors look at @when, jiffies: it is written once a tick. Any context. */
+static inline void cow_note_now(unsigned long *when)
+{
+	unsigned long now = jiffies;
+
+	if (READ_ONCE(*when) != now)
+		WRITE_ONCE(*when, now);
+}
+
+/* Has it happened lately? Any context. */
+static inline bool cow_was_lately(const unsigned long *when)
+{
+	return !time_after(jiffies, READ_ONCE(*when) + COW_LATELY);
+}
+
+/* For what has not happened yet. */
+static inline unsigned long cow_long_ago(void)
+{
+	return jiffies - COW_LATELY - 1;
+}
 
 /* Users write the origin, a rotational disk. Any context. */
 static inline void cow_pace_note_write(struct cow_pace *pace)
 {
-	unsigned long now = jiffies;
-
-	/* A line that all processors look at is written once a tick. */
-	if (READ_ONCE(pace->written) != now)
-		WRITE_ONCE(pace->written, now);
-}
-
-/* Is it being written? Any context. */
-static inline bool cow_pace_was_written(const struct cow_pace *pace)
-{
-	return !time_after(jiffies, READ_ONCE(pace->written) + COW_WRITTEN_LATELY);
+	cow_note_now(&pace->written);
 }
 
 void cow_pace_init(struct cow_pace *pace);

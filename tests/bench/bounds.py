@@ -23,8 +23,8 @@ for place in ("battery", "battery-lazy"):
 bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["p99"],
       "A read that rests waits as long as a slice lasted, so that the users can write. With slices of "
       "25 ms instead of 50 p99 is 89 ms instead of 110, and half of the reads take 49.5 ms instead of "
-      "24.8. dm-snapshot's reads never rest: its users write 12 times a second instead of 34. Beside so "
-      "few writes p99 is 58 ms, and the backup has 58 and 66 MB/s.")
+      "24.8. dm-snapshot's reads never rest: its users write 12 times a second instead of 34. Beside as "
+      "few writes as that p99 is 58 ms, and the backup has 55 and 50 MB/s.")
 bound("mixed-ssd", ["mix/reads"], ["cowsnap P"], ["p50"],
       "64 requests are in flight: reads are quicker only where writes are slower. dm-snapshot has 34 "
       "reads in flight at 24,692 a second, since its writes take 2.67 ms; P has 41 at 26,400, and its "
