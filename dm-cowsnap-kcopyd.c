@@ -61,8 +61,8 @@
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
  * the largest job. A job holds pages only while I/O is in flight, its own or that of copies it
- * waits for, so pages always come back without further memory. Bios come from a pool for which the same is true. Pages
- * of a store that is closed are freed by the worker.
+ * waits for, so pages always come back without further memory. Bios come from a pool for which the
+ * same is true. Pages of a store that is closed are freed by the worker.
  */
 #include <linux/crc32c.h>
 #include <linux/kthread.h>
