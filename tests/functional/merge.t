@@ -9,10 +9,11 @@
 
 need_processors 2
 need fio
+need_target delay
 MIB=1048576
 SIZE=10
 
-plan 74
+plan 75
 
 merge_table()
 {
@@ -108,8 +109,13 @@ merge_whole 4 1 3
 
 # ---- what can be done while it goes on, and what not ----
 
+# Each step of it takes 600 ms, and so the rest after it 20 s.
+loop=$base
+dmcreate slow "$(linear_table "$loop")"
+base=/dev/mapper/slow
 all_up
 dm message o 0 set throttle 3
+swap_table slow "$(delay_table "$loop" 0 300)"
 start_merge 3
 ok "slowly: the origin reads as the snapshot" same /dev/mapper/o "$TEST_TMP/old3"
 fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bsrange=512-32k --iodepth=8 \
@@ -123,6 +129,7 @@ not_ok "slowly: no snapshot is made by a table" snap_up s "$base" "$store" P 8 i
 not_ok "slowly: the snapshot being merged cannot be opened" snap_up s "$base" "$store" P 8 id 3
 not_ok "slowly: the snapshot being merged cannot be deleted" dm message o 0 delete 3
 snapshots_are_right "slowly" 1 4
+ok "slowly: the merge has still not ended" [ "$(left_of o)" -gt 0 ]
 ok "slowly: the origin is suspended" dm suspend o
 dm resume o
 ok "slowly: fio read back what it wrote" wait "$fio"
@@ -131,6 +138,7 @@ image /dev/mapper/o "$TEST_TMP/seen"
 dd if="$TEST_TMP/seen" of="$TEST_TMP/old3" bs=1M skip=5 seek=5 count=3 conv=notrunc status=none
 ok "slowly: the origin has what was written beside fio" cmp "$TEST_TMP/seen" "$TEST_TMP/old3"
 ok "slowly: another snapshot is deleted meanwhile" dm message o 0 delete 2
+swap_table slow "$(linear_table "$loop")"
 dm message o 0 set throttle 100
 ok "slowly: the merge ends when the throttle is lifted" wait_for 100 merged
 ok "slowly: the origin is right" same /dev/mapper/o "$TEST_TMP/old3"
@@ -142,6 +150,8 @@ put /dev/mapper/o "$TEST_TMP/old3" 0 $MIB
 snapshots_are_right "afterwards" 9 4
 not_ok "after the merge the merged snapshot cannot be opened" snap_up s "$base" "$store" P 8 id 3
 dmremove o
+dmremove slow
+base=$loop
 
 # ---- I/O to what is being merged does not wait for the throttle ----
 
