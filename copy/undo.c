@@ -5,9 +5,9 @@
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
  * store later, many in a row, when they fill an eighth of the buffer or have waited a second;
- * on a non-rotational store, when they are 64 KiB. If the buffer is full, a copy is written
- * first, as without a buffer. The same if the store's writes complete synchronously (RAM
- * disks): then writing takes no longer than keeping.
+ * on a non-rotational store, or with many copies under way, when they are 64 KiB. If the buffer
+ * is full, a copy is written first, as without a buffer. The same if the store's writes complete
+ * synchronously (RAM disks): then writing takes no longer than keeping.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -41,8 +41,9 @@
 /* Such a part of the buffer is written at a time to a rotational store, */
 #define UNDO_SHARE	8U
 
-/* and so much to others. */
+/* and so much to others, or while so many copies are under way. */
 #define UNDO_BATCH_SECTORS	128U
+#define UNDO_DEEP		8U
 
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
@@ -152,13 +153,23 @@ static void undo_drain(struct cow_store *store)
 }
 
 /*
+ * A few in one bio are enough where nothing has to seek. So they are where many copies are under
+ * way: their requests wait for each other anyhow, and one more seek is little. A cache, which a
+ * disk need not tell of, has to make room for all of what is written together before it takes
+ * anything that comes later.
+ */
+static bool few_are_enough(const struct cow_store *store)
+{
+	return !bdev_rot(store->bdev) || store->origin->nr_pendings >= UNDO_DEEP;
+}
+
+/*
  * Is it time to write? A rotational store gets many in a row, but not so many that whoever comes
- * next waits for much longer than for the seek. For others a few in one bio are as good, and
- * delay other requests less.
+ * next waits for much longer than for the seek.
  */
 static bool undo_is_due(const struct cow_store *store)
 {
-	if (!bdev_rot(store->bdev) && store->sectors_in_undo >= UNDO_BATCH_SECTORS)
+	if (store->sectors_in_undo >= UNDO_BATCH_SECTORS && few_are_enough(store))
 		return true;
 	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
 }
