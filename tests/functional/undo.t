@@ -155,6 +155,9 @@ copies()
 	dmremove home
 }
 
+for disk in "$base" "$store"; do
+	echo 1 >"$(sysfs "$disk")/queue/rotational"
+done
 # The last 8 are too few to be called many: they wait for others as long as they may.
 copies 24
 ok "24 copies: 16 are written before the others ($(store_writes) writes)" [ "$(store_writes)" -ge 2 ]
