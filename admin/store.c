@@ -188,6 +188,12 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	return store;
 }
 
+/* Who removes a table may have the origin suspended: it is made quick, as device-mapper's own. */
+static void wait_for_readers(void)
+{
+	synchronize_rcu_expedited();
+}
+
 /* Afterwards the engine's worker does not touch the store any more. */
 static void store_quiesce(struct cow_store *store)
 {
@@ -196,7 +202,7 @@ static void store_quiesce(struct cow_store *store)
 
 	/* The completion of a commit's last bio may be about to put the store on the list. */
 	if (store->meta)
-		synchronize_rcu();
+		wait_for_readers();
 	/* Twice: a round that is running now may put it on the list once more. */
 	for (i = 0; i < 2 && store->meta; i++) {
 		spin_lock_irq(&o->reads_lock);
@@ -210,7 +216,7 @@ static void store_free(struct cow_store *store)
 {
 	list_del_rcu(&store->flush_node);
 	/* A flush of another store that fails right now walks the list. */
-	synchronize_rcu();
+	wait_for_readers();
 	cow_snaps_free(store);
 	kvfree(rcu_dereference_protected(store->live, true));
 	cow_map_destroy(&store->map);
@@ -443,7 +449,7 @@ static void store_unhook(struct cow_store *store)
 	if (store->blocked == COW_STORE_FULL || store->blocked == COW_STORE_PREPARING)
 		cow_store_unblock(store);
 	spin_unlock(&origin->state_lock);
-	synchronize_rcu();
+	wait_for_readers();
 	kvfree(live);
 }
 
