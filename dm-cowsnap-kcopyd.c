@@ -46,7 +46,7 @@
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
- * nothing has to seek they wait for half of those that were being read, some 50 ms at most. While
+ * nothing has to seek they wait for most of those that were being read, some 50 ms at most. While
  * the processor is never idle, and a commit delays whatever else it has to do, they also wait for
  * those that are being written and for the bios that go home behind these, unless they are many
  * more. Copies that are complete once they are in memory, and gain nothing but fewer turns of the
@@ -109,7 +109,7 @@
 /* The same where writes of home go to a cache, and copies that come later are held back. */
 #define GATHER_FACTOR_CACHED	1U
 /* Where nothing has to seek, those that are being read by this one. */
-#define GATHER_FACTOR_QUICK	1U
+#define GATHER_FACTOR_QUICK	4U
 /* A processor that so many in a row have found busy has no time to spare. */
 #define GATHER_BUSY		16U
 /* They are not gathered if reading takes so many times as long as writing: the store is quick. */
