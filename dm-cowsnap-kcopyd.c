@@ -108,7 +108,7 @@
 #define GATHER_FACTOR		16U
 /* The same where writes of home go to a cache, and copies that come later are held back. */
 #define GATHER_FACTOR_CACHED	1U
-/* Where nothing has to seek, those that are being read by this one. */
+/* Where nothing has to seek, once they outnumber those that are being read by this one. */
 #define GATHER_FACTOR_QUICK	4U
 /* A processor that so many in a row have found busy has no time to spare. */
 #define GATHER_BUSY		16U

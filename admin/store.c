@@ -188,7 +188,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	return store;
 }
 
-/* Who removes a table may have the origin suspended: it is made quick, as device-mapper's own. */
+/* Expedited, as device-mapper's own: who removes a table may have suspended the origin. */
 static void wait_for_readers(void)
 {
 	synchronize_rcu_expedited();

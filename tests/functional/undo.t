@@ -125,47 +125,6 @@ dm resume cow
 all_old "the large buffer"
 down
 
-# ---- many at once are written in smaller parts ----
-
-store_writes()
-{
-	awk '{ print $5 }' "$(sysfs /dev/mapper/cow)/stat"
-}
-
-# copies COUNT: so many at once, and all of them written to the store.
-copies()
-{
-	fill_letter "$base" A
-	dmcreate cow "$(linear_table "$store")"
-	dmcreate home "$(linear_table "$base")"
-	origin_up o /dev/mapper/home
-	snap_up s /dev/mapper/home /dev/mapper/cow N 8
-	hold_reads home "$base"
-	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth="$1" \
-		--number_ios="$1" --size=32m --filename=/dev/mapper/o --allow_file_create=0 \
-		>"$TEST_TMP/fio.log" 2>&1 &
-	writer=$!
-	ok "$1 copies are read" wait_for 60 reads_are_delayed home "$1"
-	release_reads home "$base"
-	ok "$1 writes have ended" wait "$writer"
-	ok "$1 copies get to the store" wait_for 60 nothing_buffered
-	all_old "$1 copies"
-	dmremove s
-	dmremove o
-	dmremove home
-}
-
-for disk in "$base" "$store"; do
-	echo 1 >"$(sysfs "$disk")/queue/rotational"
-done
-# The last 8 are too few to be called many: they wait for others as long as they may.
-copies 24
-ok "24 copies: 16 are written before the others ($(store_writes) writes)" [ "$(store_writes)" -ge 2 ]
-dmremove cow
-copies 7
-is "$(store_writes)" 1 "7 copies are written together"
-dmremove cow
-
 # ---- two snapshots, one goes ----
 
 up
@@ -238,3 +197,45 @@ snap_up s "$base" /dev/mapper/cow N 8
 kernel_refuses 'cannot redirect: it is transient' "a transient store takes no redirect" \
 	dm message s 0 set redirect 0
 down
+
+# ---- many at once are written in smaller parts ----
+
+store_writes()
+{
+	awk '{ print $5 }' "$(sysfs /dev/mapper/cow)/stat"
+}
+
+# copies COUNT: so many at once, and all of them written to the store.
+copies()
+{
+	fill_letter "$base" A
+	dmcreate cow "$(linear_table "$store")"
+	dmcreate home "$(linear_table "$base")"
+	origin_up o /dev/mapper/home
+	snap_up s /dev/mapper/home /dev/mapper/cow N 8
+	hold_reads home "$base"
+	fio --name=w --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --iodepth="$1" \
+		--number_ios="$1" --size=32m --filename=/dev/mapper/o --allow_file_create=0 \
+		>"$TEST_TMP/fio.log" 2>&1 &
+	writer=$!
+	ok "$1 copies are read" wait_for 60 reads_are_delayed home "$1"
+	release_reads home "$base"
+	ok "$1 writes have ended" wait "$writer"
+	ok "$1 copies get to the store" wait_for 60 nothing_buffered
+	all_old "$1 copies"
+	dmremove s
+	dmremove o
+	dmremove home
+}
+
+# The buffer of other disks is written 64 KiB at a time however many there are.
+for disk in "$base" "$store"; do
+	echo 1 >"$(sysfs "$disk")/queue/rotational"
+done
+# The last 8 are too few to be called many: they wait for others as long as they may.
+copies 24
+ok "24 copies: 16 are written before the others ($(store_writes) writes)" [ "$(store_writes)" -ge 2 ]
+dmremove cow
+copies 7
+is "$(store_writes)" 1 "7 copies are written together"
+dmremove cow
