@@ -484,6 +484,9 @@ trace_stop()
 		"$TRACE/trace"
 	echo >"$TRACE/set_event"
 	echo 0 >"$TRACE/events/block/enable"
+	# As others expect to find it.
+	echo 0 >"$TRACE/events/block/filter"
+	echo 1 >"$TRACE/tracing_on"
 }
 
 # ---- merges ----
