@@ -43,6 +43,11 @@
  * None waits for longer than half a second for one that the disk does not bring. An array has many
  * heads, each with requests of its own: there a copy would wait for those of other disks.
  *
+ * A write whose copy shares such a disk with speculative ones would wait for their writes as well,
+ * which are nearer to each other than to it. So of a disk speculative copies, once read, are put
+ * aside until no bio waits for a copy, and the small writes of home that follow have ended: for a
+ * 20th of a second at most. One that a bio comes to need goes on at once.
+ *
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
  * copy waits for another kind of job, which may read from a slower device. Where
@@ -124,6 +129,10 @@
 #define ORDER_EARLY		20U
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
+/* Speculative copies that have been read are put aside for so long at most. */
+#define ASIDE_MOST		(HZ / 20 + 1)
+/* A larger write of home takes a disk longer than the seek to it. */
+#define SMALL_WRITE_SECTORS	128U
 /* How soon a writer whose bio has ended is expected to send the next one; in jiffies. */
 #define COMES_BACK		2
 
@@ -161,6 +170,7 @@ struct cow_engine {
 	atomic_t state;			/* enum engine_state */
 	struct kthread_delayed_work unpause;	/* after a rest */
 	struct kthread_delayed_work wake_later;
+	struct kthread_delayed_work aside_over;	/* the same for these; set under queue_lock */
 	struct kthread_delayed_work gathered;	/* they have waited enough; set under queue_lock */
 	const struct cow_engine_ops *ops;
 	void *context;			/* of these */
@@ -176,9 +186,12 @@ struct cow_engine {
 	u64 nr_submitted;		/* jobs so far */
 	struct list_head read;
 	struct list_head patient;	/* the same, but these may be gathered */
+	struct list_head aside;		/* speculative ones that have been read */
+	unsigned long aside_until;	/* jiffies, for the first of them */
 	struct list_head written;
 	unsigned int nr_reading, nr_read;	/* of patient jobs: being read, and read */
 	unsigned int nr_going;		/* these later, and bios: see cow_engine_going() */
+	unsigned int nr_homes;		/* bios that what was put aside waits for */
 	unsigned int nr_expected;	/* as many writers are likely to come back, */
 	unsigned long expected_until;	/* until these jiffies */
 	unsigned long gather_until;	/* jiffies, for those that have been read */
@@ -597,9 +610,52 @@ static bool job_is_idle(struct cow_job *job)
 	return true;
 }
 
+/*
+ * Does a bio come first? Copies of a transient store are complete in memory, and with a throttle
+ * the time would count as copying.
+ */
+static bool goes_aside(const struct cow_engine *e, const struct cow_job *job)
+{
+	return e->rotational && job->speculative && job->in_order && !job->eager &&
+	       copy_percent(e) >= 100;
+}
+
+static bool may_aside_go(struct cow_engine *e)
+{
+	lockdep_assert_held(&e->queue_lock);
+	return READ_ONCE(e->closing) || !time_before(jiffies, e->aside_until) ||
+	       (!e->nr_homes && !e->ops->is_waited_for(e->context));
+}
+
+static void put_aside(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	/* Those that are gathered do not wait for it. */
+	e->nr_reading -= job->patient;
+	job->patient = false;
+	job->aside = true;
+	if (list_empty(&e->aside)) {
+		e->aside_until = jiffies + ASIDE_MOST;
+		kthread_mod_delayed_work(e->worker, &e->aside_over, ASIDE_MOST);
+	}
+	list_add_tail(&job->node, &e->aside);
+}
+
+/* Has the worker to look at jobs that wait, now that one of the counts has changed? */
+static bool can_go_on(struct cow_engine *e)
+{
+	lockdep_assert_held(&e->queue_lock);
+	return (e->nr_read && are_gathered(e)) || (e->held && !e->nr_going) ||
+	       (!list_empty(&e->aside) && may_aside_go(e));
+}
+
 /* Returns whether there is anything to do now. */
 static bool job_was_read(struct cow_engine *e, struct cow_job *job)
 {
+	if (goes_aside(e, job)) {
+		put_aside(e, job);
+		return can_go_on(e);
+	}
 	if (is_ordered(job))
 		note_early(e, job);
 	else if (!job->patient)
@@ -1168,6 +1224,11 @@ static void engine_wake_later(struct kthread_work *work)
 	engine_wake(container_of(work, struct cow_engine, wake_later.work));
 }
 
+static void engine_aside_over(struct kthread_work *work)
+{
+	engine_wake(container_of(work, struct cow_engine, aside_over.work));
+}
+
 static void engine_gathered(struct kthread_work *work)
 {
 	struct cow_engine *e = container_of(work, struct cow_engine, gathered.work);
@@ -1262,7 +1323,18 @@ static struct cow_job *pop_listed(struct list_head *list)
 static bool none_is_read(const struct cow_engine *e, bool all)
 {
 	return list_empty_careful(&e->read) && !READ_ONCE(e->nr_early) &&
-	       (!all || list_empty_careful(&e->patient));
+	       list_empty_careful(&e->aside) && (!all || list_empty_careful(&e->patient));
+}
+
+static struct cow_job *pop_aside(struct cow_engine *e)
+{
+	struct cow_job *job;
+
+	if (list_empty(&e->aside) || !may_aside_go(e))
+		return NULL;
+	job = pop_listed(&e->aside);
+	job->aside = false;
+	return job;
 }
 
 /* A job that has been read; if @all, also one of those that are gathered. */
@@ -1276,6 +1348,7 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 	job = pop_listed(&e->read) ?: next_in_order(e, all);
 	if (!job && all)
 		job = pop_listed(&e->patient);
+	job = job ?: pop_aside(e);
 	if (job) {
 		e->nr_read -= job->patient;
 		e->enough &= e->nr_read > 0;
@@ -1429,12 +1502,19 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 	spin_unlock_irq(&e->queue_lock);
 }
 
-/* @job lacks pages. Gathered jobs hold some: if no other is being read they wait no more. */
+/*
+ * @job lacks pages. Gathered jobs hold some: if no other is being read they wait no more. So do
+ * those that were put aside.
+ */
 static void hurry_gathered(struct cow_engine *e, const struct cow_job *job)
 {
 	spin_lock_irq(&e->queue_lock);
 	if (e->nr_reading == job->patient)
 		e->gather_until = jiffies;
+	if (!list_empty(&e->aside)) {
+		e->aside_until = jiffies;
+		e->again = true;
+	}
 	spin_unlock_irq(&e->queue_lock);
 }
 
@@ -1518,6 +1598,7 @@ static void job_init(struct cow_engine *e, struct cow_job *job)
 	job->refused = false;
 	job->io_busy = false;
 	job->was_read = false;
+	job->aside = false;
 	INIT_LIST_HEAD(&job->order);
 	job->patient &= may_be_gathered(e, job);
 	job->pages.nr = 0;
@@ -1616,9 +1697,10 @@ void cow_engine_need(struct cow_engine *e, struct cow_job *job)
 		return;
 	spin_lock_irqsave(&e->queue_lock, flags);
 	WRITE_ONCE(job->speculative, false);
-	moved = job->queued;
+	moved = job->queued || job->aside;
 	if (moved)
-		list_move_tail(&job->node, &e->waiting);
+		list_move_tail(&job->node, job->aside ? &e->read : &e->waiting);
+	job->aside = false;
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	if (moved)
 		engine_wake(e);
@@ -1634,30 +1716,61 @@ void cow_engine_resume(struct cow_engine *e, struct list_head *jobs)
 	engine_wake(e);
 }
 
-void cow_engine_going(struct cow_engine *e)
+bool cow_engine_going(struct cow_engine *e, unsigned int nr_sectors, bool gathered)
 {
+	bool small = e->rotational && nr_sectors <= SMALL_WRITE_SECTORS;
 	unsigned long flags;
 
+	if (!gathered && !small)
+		return false;
 	spin_lock_irqsave(&e->queue_lock, flags);
-	e->nr_going++;
+	e->nr_going += gathered;
+	e->nr_homes++;
 	spin_unlock_irqrestore(&e->queue_lock, flags);
+	return true;
 }
 
-void cow_engine_gone(struct cow_engine *e, bool ended)
+/* A writer may send another bio soon. */
+static void expect_one(struct cow_engine *e)
+{
+	lockdep_assert_held(&e->queue_lock);
+	e->nr_expected = nr_expected(e) + 1;
+	e->expected_until = jiffies + COMES_BACK;
+	kthread_mod_delayed_work(e->worker, &e->gathered, COMES_BACK);
+}
+
+void cow_engine_gone(struct cow_engine *e, bool gathered, bool ended)
+{
+	unsigned long flags;
+	bool wake;
+
+	spin_lock_irqsave(&e->queue_lock, flags);
+	e->nr_going -= gathered;
+	e->nr_homes--;
+	if (ended && gathered && e->rotational)
+		expect_one(e);
+	wake = can_go_on(e);
+	spin_unlock_irqrestore(&e->queue_lock, flags);
+	if (wake)
+		engine_wake(e);
+}
+
+void cow_engine_let_go(struct cow_engine *e)
 {
 	unsigned long flags;
 	bool wake;
 
 	spin_lock_irqsave(&e->queue_lock, flags);
 	e->nr_going--;
-	if (ended && e->rotational) {
-		e->nr_expected = nr_expected(e) + 1;
-		e->expected_until = jiffies + COMES_BACK;
-		kthread_mod_delayed_work(e->worker, &e->gathered, COMES_BACK);
-	}
-	wake = (e->nr_read && are_gathered(e)) || (e->held && !e->nr_going);
+	wake = can_go_on(e);
 	spin_unlock_irqrestore(&e->queue_lock, flags);
 	if (wake)
+		engine_wake(e);
+}
+
+void cow_engine_is_idle(struct cow_engine *e)
+{
+	if (!list_empty_careful(&e->aside))
 		engine_wake(e);
 }
 
@@ -1827,6 +1940,7 @@ static void engine_init(struct cow_engine *e)
 	kthread_init_work(&e->work, engine_work);
 	kthread_init_delayed_work(&e->unpause, engine_unpause);
 	kthread_init_delayed_work(&e->wake_later, engine_wake_later);
+	kthread_init_delayed_work(&e->aside_over, engine_aside_over);
 	kthread_init_delayed_work(&e->gathered, engine_gathered);
 	mutex_init(&e->base_lock);
 	INIT_DELAYED_WORK(&e->rest, engine_rest);
@@ -1837,6 +1951,7 @@ static void engine_init(struct cow_engine *e)
 	INIT_LIST_HEAD(&e->later);
 	INIT_LIST_HEAD(&e->read);
 	INIT_LIST_HEAD(&e->patient);
+	INIT_LIST_HEAD(&e->aside);
 	INIT_LIST_HEAD(&e->written);
 	INIT_LIST_HEAD(&e->ended);
 }
@@ -1898,6 +2013,7 @@ void cow_engine_destroy(struct cow_engine *e)
 	kthread_flush_worker(e->worker);
 	kthread_cancel_delayed_work_sync(&e->unpause);
 	kthread_cancel_delayed_work_sync(&e->wake_later);
+	kthread_cancel_delayed_work_sync(&e->aside_over);
 	kthread_cancel_delayed_work_sync(&e->gathered);
 	do {
 		kthread_flush_work(&e->work);

@@ -45,9 +45,17 @@ static void engine_flush_failed(void *context, struct gendisk *disk, blk_opf_t o
 	cow_flush_failed(context, disk, opf, status);
 }
 
+static bool engine_is_waited_for(void *context)
+{
+	const struct cow_origin *o = context;
+
+	return READ_ONCE(o->nr_waited_for);
+}
+
 static const struct cow_engine_ops engine_ops = {
 	.hook = cow_copy_work,
 	.flush_failed = engine_flush_failed,
+	.is_waited_for = engine_is_waited_for,
 };
 
 static int origin_init_resources(struct cow_origin *o)

@@ -26,6 +26,7 @@
 #include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
 #include "copy/pending.h"
+#include "origin/bio.h"
 #include "origin/origin.h"
 #include "store/store.h"
 
@@ -153,6 +154,17 @@ void cow_pending_finished(struct cow_pending *p)
 	spin_unlock_irqrestore(&o->reads_lock, flags);
 	cow_engine_kick(o->engine);
 	rcu_read_unlock();
+}
+
+void cow_pending_park(struct cow_pending *p, struct cow_bio *cb)
+{
+	struct cow_origin *o = p->store->origin;
+
+	lockdep_assert_held(&o->state_lock);
+	if (!p->waited_for)
+		WRITE_ONCE(o->nr_waited_for, o->nr_waited_for + 1);
+	p->waited_for = true;
+	cow_bio_park(cb, &p->parked, COW_WAIT_PENDING);
 }
 
 void cow_pending_need(struct cow_pending *p)

@@ -57,6 +57,7 @@ struct cow_pending {
 	bool spare;			/* of cow_pending_add_spare() */
 	bool settles;			/* settling needs it: counted in store->nr_settling */
 	bool publishing;		/* counted in origin->publishing */
+	bool waited_for;		/* bios are parked on it, or were: cow_pending_park() */
 	bool needed;			/* from the start a write waited for part of it */
 	bool exact;			/* a write waited for all that its job reads */
 	bool unread;			/* reading it failed */
@@ -115,6 +116,9 @@ struct cow_pending *cow_pending_add_spare(struct cow_store *store, u64 first, u6
 
 /* @pending, of @origin, is on no tree and no list. origin->state_lock held. */
 void cow_pending_free(struct cow_origin *origin, struct cow_pending *pending);
+
+/* @cb waits until @pending is published. origin->state_lock held. */
+void cow_pending_park(struct cow_pending *pending, struct cow_bio *cb);
 
 /* A bio waits for @pending now: its copy comes first. origin->state_lock held. */
 void cow_pending_need(struct cow_pending *pending);

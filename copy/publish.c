@@ -196,10 +196,10 @@ static bool is_refused(const struct cow_bio *cb, u32 refused)
 }
 
 /*
- * What was parked decides again. If its copy was gathered, @going, the next copies wait for it.
+ * What was parked decides again. If its copy was @gathered, the next copies wait for it.
  * After an error the writes of epoch @refused end; those of another one have not been tried yet.
  */
-static void let_go(struct cow_origin *o, struct list_head *parked, bool exact, bool going,
+static void let_go(struct cow_origin *o, struct list_head *parked, bool exact, bool gathered,
 		   u32 refused)
 {
 	struct cow_bio *cb, *next;
@@ -211,13 +211,12 @@ static void let_go(struct cow_origin *o, struct list_head *parked, bool exact, b
 			cow_bio_finish(cb, BLK_STS_IOERR);
 			continue;
 		}
-		if (going)
-			cow_engine_going(o->engine);
-		cb->going = going;
+		cb->gathered = gathered;
+		cb->going = cow_engine_going(o->engine, bio_sectors(cb->bio), gathered);
 		cow_bio_decide_again(cb);
 	}
-	if (going)
-		cow_engine_gone(o->engine, false);
+	if (gathered)
+		cow_engine_let_go(o->engine);
 }
 
 /* Take a pending out and let go what waits for it. Engine's worker. */
@@ -229,7 +228,8 @@ void cow_pending_release(struct cow_pending *p)
 	blk_status_t status = p->status;
 	u32 refused = refused_epoch(p);
 	bool exact = p->unread;
-	bool going = p->job.going;
+	bool gathered = p->job.going;
+	bool idle = false;
 	LIST_HEAD(parked);
 
 	trace_cowsnap_release(store->bdev->bd_dev, p->first, cow_pending_nr(p), p->epoch,
@@ -246,6 +246,10 @@ void cow_pending_release(struct cow_pending *p)
 		cow_store_settle(store);
 	if (p->publishing)
 		count_publishing(p, -1);
+	if (p->waited_for) {
+		WRITE_ONCE(o->nr_waited_for, o->nr_waited_for - 1);
+		idle = !o->nr_waited_for;
+	}
 	list_splice_init(&p->parked, &parked);
 	if (p->kept)
 		pending_keep(p);
@@ -262,7 +266,9 @@ void cow_pending_release(struct cow_pending *p)
 
 	if (carrier)
 		end_carrier(carrier, status);
-	let_go(o, &parked, exact, going, refused);
+	let_go(o, &parked, exact, gathered, refused);
+	if (idle)
+		cow_engine_is_idle(o->engine);
 }
 
 /* ----------------------------------------------------------------- in between */

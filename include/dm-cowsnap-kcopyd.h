@@ -66,7 +66,8 @@ struct cow_job {
 	bool refused;			/* that task would have had to wait: the worker reads it */
 	bool patient;			/* may wait for others to be written with, */
 	bool eager;			/* complete in memory: see may_be_gathered() */
-	bool going;			/* gathered, and counted: see cow_engine_going() */
+	bool going;			/* gathered, and counted: see cow_engine_let_go() */
+	bool aside;			/* on engine->aside */
 	bool in_order;			/* on a single disk, after those begun before it */
 	bool was_read;			/* while it is on engine->order */
 	struct list_head order;		/* engine->order, or empty */
@@ -98,6 +99,8 @@ struct cow_engine_ops {
 	/* A write that was to flush as well has failed. Before anybody hears of it. Any context. */
 	void (*flush_failed)(void *context, struct gendisk *disk, blk_opf_t opf,
 			     blk_status_t status);
+	/* Does any bio wait for a copy, until that is published? A guess will do. Any context. */
+	bool (*is_waited_for)(void *context);
 };
 
 /*
@@ -133,17 +136,23 @@ void cow_engine_resume(struct cow_engine *engine, struct list_head *jobs);
 void cow_engine_need(struct cow_engine *engine, struct cow_job *job);
 
 /*
- * A bio goes on that waited for a job that was gathered with others: the next ones wait for it
- * as well, until cow_engine_gone(). Any context.
+ * A bio of @nr_sectors goes on that waited for a job. If that was @gathered with others, the next
+ * ones wait for the bio as well; if the bio is small, and a disk has to seek for it, what was put
+ * aside does. True: one of them does, until cow_engine_gone(). Any context.
  */
-void cow_engine_going(struct cow_engine *engine);
+bool cow_engine_going(struct cow_engine *engine, unsigned int nr_sectors, bool gathered);
 
 /*
- * Such a bio is waited for no longer. If it has @ended, on a rotational origin the next jobs wait a
- * moment for another one from the same writer. Called for the job itself too, once all its bios
- * are counted. Any context.
+ * Such a bio is waited for no longer. If it has @ended, and was @gathered, on a rotational origin
+ * the next jobs wait a moment for another one from the same writer. Any context.
  */
-void cow_engine_gone(struct cow_engine *engine, bool ended);
+void cow_engine_gone(struct cow_engine *engine, bool gathered, bool ended);
+
+/* All bios that waited for a job that was gathered are counted. Any context. */
+void cow_engine_let_go(struct cow_engine *engine);
+
+/* No bio waits for a copy any more, for now. Any context. */
+void cow_engine_is_idle(struct cow_engine *engine);
 
 /* The pages that @job has kept are not needed any more. Any context. */
 void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);

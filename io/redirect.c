@@ -201,7 +201,7 @@ static enum redirect start_copy(struct redirect_write *w, u64 place)
 		return NO_MEMORY;
 	}
 	p->needed = true;
-	cow_bio_park(w->cb, &p->parked, COW_WAIT_PENDING);
+	cow_pending_park(p, w->cb);
 	list_add(&p->node, &p->sharers);
 	cow_pending_copy(p, zeroes ? NULL : store->bdev, cow_chunk_to_sector(store, w->ext.place),
 			 store->chunk_sectors, 0);
@@ -355,7 +355,7 @@ static enum redirect decide_write(struct redirect_write *w, struct cow_bio **par
 	nr = cow_bio_chunks(store, w->cb->bio, &first);
 	p = cow_pending_overlap(store, first, first + nr - 1);
 	if (p && p->first <= first) {
-		cow_bio_park(w->cb, &p->parked, COW_WAIT_PENDING);
+		cow_pending_park(p, w->cb);
 		cow_pending_need(p);
 		return PARKED;
 	}

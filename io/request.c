@@ -387,7 +387,7 @@ enum cow_preserve cow_origin_preserve(struct cow_origin *o, struct cow_bio *cb,
 		cow_bio_park(cb, &rq.blocked->waiting, COW_WAIT_STORE);
 		verdict = COW_PARKED;
 	} else if (rq.last) {
-		cow_bio_park(cb, &rq.last->parked, COW_WAIT_PENDING);
+		cow_pending_park(rq.last, cb);
 		verdict = COW_PARKED;
 	} else if (rq.starved) {
 		verdict = COW_NO_MEMORY;

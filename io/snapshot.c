@@ -312,7 +312,7 @@ static int snap_start(struct cow_bio *part, const struct cow_extent *ext,
 		cow_bio_point_at_store(store, part->bio, p->first, p->place);
 		return DM_MAPIO_REMAPPED;
 	}
-	cow_bio_park(part, &p->parked, COW_WAIT_PENDING);
+	cow_pending_park(p, part);
 	if (plan->mode == COW_BY_COPY) {
 		list_add(&p->node, &p->sharers);
 		snap_copy(p, ext);
@@ -435,7 +435,7 @@ static int snap_privatize(struct cow_bio *cb, struct cow_bio **part)
 	nr = cow_bio_chunks(store, cb->bio, &first);
 	p = cow_pending_overlap(store, first, first + nr - 1);
 	if (p && p->first <= first) {
-		cow_bio_park(cb, &p->parked, COW_WAIT_PENDING);
+		cow_pending_park(p, cb);
 		cow_pending_need(p);
 		return DM_MAPIO_SUBMITTED;
 	}

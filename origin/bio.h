@@ -50,6 +50,7 @@ struct cow_bio {
 	bool in_map;			/* dm may still cut it */
 	bool gated;			/* counted in origin->gate */
 	bool going;			/* counted by the engine: cow_engine_going() */
+	bool gathered;			/* and so was its copy */
 	bool tracked;
 	bool plain;			/* went home at once: its end needs nothing */
 	bool reading;			/* counted in its store's nr_reads[read_turn] */
@@ -82,7 +83,7 @@ static inline void cow_bio_gone(struct cow_bio *cb, bool ended)
 {
 	if (cb->going) {
 		cb->going = false;
-		cow_engine_gone(cb->origin->engine, ended);
+		cow_engine_gone(cb->origin->engine, cb->gathered, ended);
 	}
 }
 

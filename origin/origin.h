@@ -83,6 +83,7 @@ struct cow_origin {
 	spinlock_t state_lock ____cacheline_aligned_in_smp;
 	/* What each first write looks at stands in the line of the lock. */
 	unsigned int nr_pendings;
+	unsigned int nr_waited_for;	/* of these, by bios that are parked; READ_ONCE */
 	unsigned int nr_spare_pendings;
 	unsigned int nr_suspending;	/* tables being suspended: no bio waits for room */
 	struct list_head spare_pendings;	/* copy/pending.c */
