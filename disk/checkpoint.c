@@ -432,6 +432,8 @@ void cow_zone_work(struct work_struct *work)
 	bool can = store_can_turn(store);
 	int r = can ? 0 : -EROFS;
 
+	if (can)
+		cow_store_be_calm(store);
 	cow_super_lock(store);
 	if (can && cow_meta_is_fenced(store->meta))
 		r = -EIO;

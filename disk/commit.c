@@ -42,6 +42,8 @@
 
 /* So long a disk has for others between two writes for which nobody waits, if nobody comes to. */
 #define BREATH_JIFFIES	(HZ / 20 + 1)
+/* And so long it has for copies that bios wait for, before such a write. */
+#define CALM_JIFFIES	(HZ / 10)
 
 static bool meta_needs_flush(const struct cow_meta *meta)
 {
@@ -205,17 +207,41 @@ static bool is_hurried(const struct cow_meta *meta)
 	       READ_ONCE(store->closing);
 }
 
+/* No bio waits for a copy. The last one that does wakes store->idle when it is published. */
+static bool is_calm(const struct cow_store *store)
+{
+	return !READ_ONCE(store->origin->nr_waited_for);
+}
+
 void cow_meta_breathe(struct cow_meta *meta)
 {
-	if (meta->unhurried)
-		wait_event_timeout(meta->store->idle, is_hurried(meta), BREATH_JIFFIES);
+	struct cow_store *store = meta->store;
+
+	if (!meta->unhurried)
+		return;
+	wait_event_timeout(store->idle, is_hurried(meta), BREATH_JIFFIES);
+	wait_event_timeout(store->idle, is_hurried(meta) || is_calm(store), CALM_JIFFIES);
+}
+
+/* Table blocks are wanted, or all that is under way has to end. */
+static bool is_wanted(const struct cow_store *store)
+{
+	return READ_ONCE(store->extend_waited) || READ_ONCE(store->zones_ending) ||
+	       READ_ONCE(store->closing);
+}
+
+void cow_store_be_calm(struct cow_store *store)
+{
+	if (bdev_rot(store->bdev))
+		wait_event_timeout(store->idle, is_wanted(store) || is_calm(store),
+				   CALM_JIFFIES);
 }
 
 void cow_store_breathe(struct cow_store *store)
 {
 	if (bdev_rot(store->bdev))
-		wait_event_timeout(store->idle, READ_ONCE(store->extend_waited) ||
-				   READ_ONCE(store->closing), BREATH_JIFFIES);
+		wait_event_timeout(store->idle, is_wanted(store), BREATH_JIFFIES);
+	cow_store_be_calm(store);
 }
 
 /* ------------------------------------------------------------------- a commit */
