@@ -120,6 +120,8 @@
 /* They are not gathered if reading takes so many times as long as writing: the store is quick. */
 #define QUICK_STORE		4U
 #define QUICK_STORE_CACHED	16U
+/* An array has many heads: what it has in a cache of its own it need not be spared. */
+#define QUICK_STORE_ARRAY	1U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -468,6 +470,14 @@ static bool are_gathered_quickly(const struct cow_engine *e)
 	       (e->nr_read && !time_before(jiffies, e->gather_until));
 }
 
+/* How many times as long as writing has reading to take for the store to be quick? */
+static unsigned int quick_store(const struct cow_engine *e)
+{
+	if (e->cached)
+		return QUICK_STORE_CACHED;
+	return e->one_head ? QUICK_STORE : QUICK_STORE_ARRAY;
+}
+
 /* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
 static bool are_gathered(struct cow_engine *e)
 {
@@ -476,8 +486,7 @@ static bool are_gathered(struct cow_engine *e)
 		return true;
 	if (!e->rotational)
 		return are_gathered_quickly(e);
-	if (READ_ONCE(e->write_ns) * (e->cached ? QUICK_STORE_CACHED : QUICK_STORE) <
-	    READ_ONCE(e->read_ns) ||
+	if (READ_ONCE(e->write_ns) * quick_store(e) < READ_ONCE(e->read_ns) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
 	/* The time that they wait counts as copying. */
