@@ -451,6 +451,14 @@ static unsigned int copy_percent(const struct cow_engine *e)
 	return READ_ONCE(e->hurry) || READ_ONCE(e->closing) ? 100 : READ_ONCE(e->throttle);
 }
 
+/* How many times as long as writing has reading to take for the store to be quick? */
+static unsigned int quick_store(const struct cow_engine *e)
+{
+	if (e->cached)
+		return QUICK_STORE_CACHED;
+	return e->one_head ? QUICK_STORE : QUICK_STORE_ARRAY;
+}
+
 /* How many of those whose bios have ended may send another one soon? */
 static unsigned int nr_expected(const struct cow_engine *e)
 {
@@ -468,14 +476,6 @@ static bool are_gathered_quickly(const struct cow_engine *e)
 		others = (e->nr_reading + e->nr_going) * GATHER_FACTOR;
 	return e->nr_read >= others || e->enough ||
 	       (e->nr_read && !time_before(jiffies, e->gather_until));
-}
-
-/* How many times as long as writing has reading to take for the store to be quick? */
-static unsigned int quick_store(const struct cow_engine *e)
-{
-	if (e->cached)
-		return QUICK_STORE_CACHED;
-	return e->one_head ? QUICK_STORE : QUICK_STORE_ARRAY;
 }
 
 /* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
