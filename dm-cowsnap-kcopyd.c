@@ -120,8 +120,6 @@
 /* They are not gathered if reading takes so many times as long as writing: the store is quick. */
 #define QUICK_STORE		4U
 #define QUICK_STORE_CACHED	16U
-/* An array has many heads: what it has in a cache of its own it need not be spared. */
-#define QUICK_STORE_ARRAY	1U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -451,14 +449,6 @@ static unsigned int copy_percent(const struct cow_engine *e)
 	return READ_ONCE(e->hurry) || READ_ONCE(e->closing) ? 100 : READ_ONCE(e->throttle);
 }
 
-/* How many times as long as writing has reading to take for the store to be quick? */
-static unsigned int quick_store(const struct cow_engine *e)
-{
-	if (e->cached)
-		return QUICK_STORE_CACHED;
-	return e->one_head ? QUICK_STORE : QUICK_STORE_ARRAY;
-}
-
 /* How many of those whose bios have ended may send another one soon? */
 static unsigned int nr_expected(const struct cow_engine *e)
 {
@@ -486,7 +476,8 @@ static bool are_gathered(struct cow_engine *e)
 		return true;
 	if (!e->rotational)
 		return are_gathered_quickly(e);
-	if (READ_ONCE(e->write_ns) * quick_store(e) < READ_ONCE(e->read_ns) ||
+	if (READ_ONCE(e->write_ns) * (e->cached ? QUICK_STORE_CACHED : QUICK_STORE) <
+	    READ_ONCE(e->read_ns) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
 	/* The time that they wait counts as copying. */
@@ -1590,11 +1581,16 @@ static void engine_work(struct kthread_work *work)
 /*
  * A copy that is complete in memory gains no seek by waiting: it ends at once, or with those that
  * are read while the processor is busy. But a disk with a cache does better with reads and writes
- * of home in turn.
+ * of home in turn. Others spare seeks, but for those to an array that takes writes sooner than it
+ * reads: it has a cache, and many heads that empty it.
  */
 static bool may_be_gathered(const struct cow_engine *e, const struct cow_job *job)
 {
-	return !job->eager || !e->rotational || e->cached;
+	if (!e->rotational)
+		return true;
+	if (job->eager)
+		return e->cached;
+	return e->one_head || READ_ONCE(e->write_ns) >= READ_ONCE(e->read_ns);
 }
 
 static void job_init(struct cow_engine *e, struct cow_job *job)
