@@ -1582,14 +1582,14 @@ static void engine_work(struct kthread_work *work)
  * A copy that is complete in memory gains no seek by waiting: it ends at once, or with those that
  * are read while the processor is busy. But a disk with a cache does better with reads and writes
  * of home in turn. Others spare seeks, but for those to an array that takes writes sooner than it
- * reads: it has a cache, and many heads that empty it.
+ * reads: many heads empty its cache.
  */
 static bool may_be_gathered(const struct cow_engine *e, const struct cow_job *job)
 {
 	if (!e->rotational)
 		return true;
 	if (job->eager)
-		return e->cached;
+		return e->cached && e->one_head;
 	return e->one_head || READ_ONCE(e->write_ns) >= READ_ONCE(e->read_ns);
 }
 
