@@ -197,14 +197,20 @@ void cow_meta_yield(struct cow_meta *meta)
 	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
 }
 
+/* Are table blocks waited for, or has all that is under way to end? */
+static bool is_wanted(const struct cow_store *store)
+{
+	return READ_ONCE(store->extend_waited) || READ_ONCE(store->zones_ending) ||
+	       READ_ONCE(store->closing);
+}
+
 /* Does somebody wait for the metadata, or for what follows? Each of them wakes store->idle. */
 static bool is_hurried(const struct cow_meta *meta)
 {
 	const struct cow_store *store = meta->store;
 
 	return atomic_read(&meta->acquirers) || atomic_read(&store->super_waiters) ||
-	       !list_empty(&meta->members) || READ_ONCE(store->zones_ending) ||
-	       READ_ONCE(store->closing);
+	       !list_empty(&meta->members) || is_wanted(store);
 }
 
 /* No bio waits for a copy. The last one that does wakes store->idle when it is published. */
@@ -221,13 +227,6 @@ void cow_meta_breathe(struct cow_meta *meta)
 		return;
 	wait_event_timeout(store->idle, is_hurried(meta), BREATH_JIFFIES);
 	wait_event_timeout(store->idle, is_hurried(meta) || is_calm(store), CALM_JIFFIES);
-}
-
-/* Table blocks are wanted, or all that is under way has to end. */
-static bool is_wanted(const struct cow_store *store)
-{
-	return READ_ONCE(store->extend_waited) || READ_ONCE(store->zones_ending) ||
-	       READ_ONCE(store->closing);
 }
 
 void cow_store_be_calm(struct cow_store *store)

@@ -47,8 +47,9 @@ void cow_meta_yield(struct cow_meta *meta);
 
 /*
  * Between two writes of one that has acquired the metadata, and says that it has time
- * (meta->unhurried): let the device serve others for 50 ms, but only until somebody waits for the
- * metadata or for the zones of the log, or the store is closed. May sleep.
+ * (meta->unhurried): let the device serve others for 50 ms, and then until no bio waits for a
+ * copy, for 100 ms at most. Only until somebody waits for the metadata, for table blocks or for the
+ * zones of the log, or the store is closed. May sleep.
  */
 void cow_meta_breathe(struct cow_meta *meta);
 
