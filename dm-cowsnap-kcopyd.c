@@ -43,10 +43,10 @@
  * None waits for longer than half a second for one that the disk does not bring. An array has many
  * heads, each with requests of its own: there a copy would wait for those of other disks.
  *
- * A write whose copy shares such a disk with speculative ones would wait for their writes as well,
- * which are nearer to each other than to it. So of a disk speculative copies, once read, are put
- * aside until no bio waits for a copy, and the small writes of home that follow have ended: for a
- * 20th of a second at most. One that a bio comes to need goes on at once.
+ * Nor does such a disk care who waits: the writes of speculative copies, and those of their tables,
+ * are near to each other, and a needed copy would be left behind them. So speculative copies, once
+ * read, are put aside until no bio waits for a copy, and the small writes of home that follow have
+ * ended: for a 20th of a second at most. One that a bio comes to need goes on at once.
  *
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
@@ -62,7 +62,8 @@
  * them behind. If the origin's disk has a volatile cache, the next ones are not even read before
  * these bios have ended: see holds_back(). The engine recognises a store on the same disk by its
  * writes, which take as long as the reads in the same queue; on a disk of its own they are much
- * quicker.
+ * quicker. An array that takes writes sooner than it reads has a cache, which many heads empty:
+ * there no copy waits for others.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
  * the largest job. A job holds pages only while I/O is in flight, its own or that of copies it
@@ -170,8 +171,8 @@ struct cow_engine {
 	atomic_t state;			/* enum engine_state */
 	struct kthread_delayed_work unpause;	/* after a rest */
 	struct kthread_delayed_work wake_later;
-	struct kthread_delayed_work aside_over;	/* the same for these; set under queue_lock */
 	struct kthread_delayed_work gathered;	/* they have waited enough; set under queue_lock */
+	struct kthread_delayed_work aside_over;	/* so have those that were put aside; the same */
 	const struct cow_engine_ops *ops;
 	void *context;			/* of these */
 	bool rotational;		/* the origin is rotational, */
@@ -190,7 +191,7 @@ struct cow_engine {
 	unsigned long aside_until;	/* jiffies, for the first of them */
 	struct list_head written;
 	unsigned int nr_reading, nr_read;	/* of patient jobs: being read, and read */
-	unsigned int nr_going;		/* these later, and bios: see cow_engine_going() */
+	unsigned int nr_going;		/* these later, and bios that waited for them */
 	unsigned int nr_homes;		/* bios that what was put aside waits for */
 	unsigned int nr_expected;	/* as many writers are likely to come back, */
 	unsigned long expected_until;	/* until these jiffies */
@@ -1773,7 +1774,7 @@ void cow_engine_let_go(struct cow_engine *e)
 		engine_wake(e);
 }
 
-void cow_engine_is_idle(struct cow_engine *e)
+void cow_engine_kick_aside(struct cow_engine *e)
 {
 	if (!list_empty_careful(&e->aside))
 		engine_wake(e);

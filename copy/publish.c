@@ -229,7 +229,7 @@ void cow_pending_release(struct cow_pending *p)
 	u32 refused = refused_epoch(p);
 	bool exact = p->unread;
 	bool gathered = p->job.going;
-	bool idle = false;
+	bool none_waits = false;
 	LIST_HEAD(parked);
 
 	trace_cowsnap_release(store->bdev->bd_dev, p->first, cow_pending_nr(p), p->epoch,
@@ -248,7 +248,7 @@ void cow_pending_release(struct cow_pending *p)
 		count_publishing(p, -1);
 	if (p->waited_for) {
 		WRITE_ONCE(o->nr_waited_for, o->nr_waited_for - 1);
-		idle = !o->nr_waited_for;
+		none_waits = !o->nr_waited_for;
 	}
 	list_splice_init(&p->parked, &parked);
 	if (p->kept)
@@ -267,8 +267,8 @@ void cow_pending_release(struct cow_pending *p)
 	if (carrier)
 		end_carrier(carrier, status);
 	let_go(o, &parked, exact, gathered, refused);
-	if (idle)
-		cow_engine_is_idle(o->engine);
+	if (none_waits)
+		cow_engine_kick_aside(o->engine);
 }
 
 /* ----------------------------------------------------------------- in between */

@@ -213,7 +213,10 @@ static bool is_hurried(const struct cow_meta *meta)
 	       !list_empty(&meta->members) || is_wanted(store);
 }
 
-/* No bio waits for a copy. The last one that does wakes store->idle when it is published. */
+/*
+ * No bio waits for a copy. The last copy of this store that one waited for wakes store->idle; after
+ * that of another store, and after a wakeup that is missed, the time is over at last.
+ */
 static bool is_calm(const struct cow_store *store)
 {
 	return !READ_ONCE(store->origin->nr_waited_for);

@@ -57,16 +57,16 @@ void cow_meta_breathe(struct cow_meta *meta);
 void cow_meta_hasten(struct cow_meta *meta);
 
 /*
- * Before the first of several writes that nobody waits for: let the device end the copies that bios
- * wait for, for 100 ms at most. With nothing acquired. Only for a device that seeks. May sleep.
- */
-void cow_store_be_calm(struct cow_store *store);
-
-/*
  * The same between two writes of empty table blocks, with nothing acquired, until somebody waits
  * for these. Only for a device that seeks. May sleep.
  */
 void cow_store_breathe(struct cow_store *store);
+
+/*
+ * Before the first of several writes that nobody waits for, with nothing acquired: let the device
+ * end the copies that bios wait for, for 100 ms at most. Only for a device that seeks. May sleep.
+ */
+void cow_store_be_calm(struct cow_store *store);
 
 /* Have cow_meta_go_on() called. Any context. */
 void cow_meta_kick(struct cow_meta *meta);

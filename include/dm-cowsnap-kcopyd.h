@@ -151,8 +151,8 @@ void cow_engine_gone(struct cow_engine *engine, bool gathered, bool ended);
 /* All bios that waited for a job that was gathered are counted. Any context. */
 void cow_engine_let_go(struct cow_engine *engine);
 
-/* No bio waits for a copy any more, for now. Any context. */
-void cow_engine_is_idle(struct cow_engine *engine);
+/* No bio waits for a copy any more: what was put aside may go on. Any context. */
+void cow_engine_kick_aside(struct cow_engine *engine);
 
 /* The pages that @job has kept are not needed any more. Any context. */
 void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);

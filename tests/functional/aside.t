@@ -85,8 +85,10 @@ disk=$(mkloop 192M)
 up
 second_writes
 read -r after all < <(aside)
-ok "what is in front of the first write to a region is a copy of its own: $all" [ "$all" -ge $((MANY * 3 / 4)) ]
-ok "it is written once the second write is at home: $after of $all" [ "$after" -ge $((all * 3 / 4)) ]
+ok "what is in front of the first write to a region is a copy of its own: $all" \
+	[ "$all" -ge $((MANY * 3 / 4)) ]
+ok "it is written once the second write is at home: $after of $all" \
+	[ "$after" -ge $((all * 3 / 4)) ]
 ok "the snapshot has the old data" all_letter /dev/mapper/s A
 
 # A copy that a write waits for does not end.
@@ -103,4 +105,3 @@ ok "the write ends" all_end_well $writer
 trace_stop >/dev/null
 ok "the snapshot has the old data beside a stopped store" all_letter /dev/mapper/s A
 down
-
