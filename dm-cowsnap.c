@@ -233,6 +233,7 @@ static void bio_begin(struct cow_bio *cb)
 	cb->snap = NULL;
 	cb->gated = false;
 	cb->going = false;
+	cb->user = false;
 	cb->tracked = false;
 	cb->reading = false;
 	cb->verify_on_end = false;

@@ -13,8 +13,9 @@
  * The buffer is as long as a stretch from its first run on. While the stretch was being closed,
  * writes may have given the snapshot versions in front of that one: then the steps are repeated.
  *
- * CARRY_DEPTH requests are under way at a time, fewer while users have the origin in use. Each
- * holds only what its own end gives back, so that the pool they come from is never empty for good.
+ * CARRY_DEPTH requests are under way at a time, fewer while users have the origin in use; then a
+ * rotational disk gets the next one when it has none of theirs. Each holds only what its own end
+ * gives back, so that the pool they come from is never empty for good.
  *
  * A write is an ordinary one to the origin, except that the merge does not hold it up: other
  * snapshots get their copies first. Where the origin has been redirected it goes to the store.
@@ -58,6 +59,9 @@
 #define GENTLE_BYTES		(256U << 10)
 #define GENTLE_STRETCH_SECTORS	2048U
 #define GENTLE_QUICK_SECTORS	512U
+
+/* So long at most a request waits on a rotational disk for what users have there. */
+#define USERS_JIFFIES		(HZ / 40 + 1)
 
 /* A request of a merge. */
 struct carry_io {
@@ -165,6 +169,26 @@ static int all_over(struct cow_merge *m)
 	return blk_status_to_errno(status);
 }
 
+static bool is_its_turn(struct cow_merge *m)
+{
+	const struct cow_origin *o = m->store->origin;
+
+	return !list_empty_careful(&m->parked) ||
+	       (!atomic_read(&o->nr_users) && !READ_ONCE(o->nr_waited_for));
+}
+
+/*
+ * A disk may take what comes later first, if it is nearer. So it gets nothing while it has a user's
+ * request, or a copy that one waits for: unless bios wait for this very stretch.
+ */
+static void users_first(struct cow_merge *m)
+{
+	struct cow_origin *o = m->store->origin;
+
+	if (m->gentle && o->rotational)
+		wait_event_timeout(o->quiet, is_its_turn(m), USERS_JIFFIES);
+}
+
 static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev, blk_opf_t opf,
 				 sector_t sector, size_t bytes)
 {
@@ -172,6 +196,7 @@ static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev,
 	struct carry_io *io;
 
 	wait_ios(m, m->gentle ? GENTLE_DEPTH : CARRY_DEPTH);
+	users_first(m);
 	/* A quick device never lets this wait: users need the processor as well. */
 	cond_resched();
 	/* From a pool of its own: filesystems may be waiting for this merge. */

@@ -103,6 +103,7 @@ static struct cow_origin *origin_create(struct block_device *bdev, char **error)
 	INIT_LIST_HEAD(&o->tables);
 	spin_lock_init(&o->state_lock);
 	INIT_LIST_HEAD(&o->held);
+	init_waitqueue_head(&o->quiet);
 	INIT_LIST_HEAD(&o->deferred);
 	spin_lock_init(&o->reads_lock);
 	o->reads = RB_ROOT_CACHED;

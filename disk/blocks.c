@@ -24,6 +24,9 @@
 /* Blocks kept in memory; more only while more are dirty. */
 #define CACHE_BLOCKS	512U
 
+/* Those of a store that is opened stay until there are so many: the others are read when needed. */
+#define OFFERED_BLOCKS	(CACHE_BLOCKS - 2 * COW_READ_AHEAD)
+
 /* ------------------------------------------------------------------ checksums */
 
 /*
@@ -429,5 +432,19 @@ void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data)
 	memcpy(b->data, data, meta->geometry.block_bytes);
 	b->fresh_from = 0;
 	b->fresh_to = cowsnap_block_slots(&meta->geometry, number);
+	mutex_unlock(&meta->blocks_lock);
+}
+
+void cow_meta_offer_block(struct cow_meta *meta, u64 number, sector_t sector, const void *data)
+{
+	struct cow_block *b = NULL;
+
+	mutex_lock(&meta->blocks_lock);
+	if (meta->nr_blocks < OFFERED_BLOCKS && !cow_block_find(meta, number))
+		b = cow_block_alloc(meta, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
+	if (b) {
+		memcpy(b->data, data, meta->geometry.block_bytes);
+		block_keep(meta, b, number, sector);
+	}
 	mutex_unlock(&meta->blocks_lock);
 }

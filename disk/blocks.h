@@ -38,6 +38,12 @@ void cow_meta_note_used(struct cow_meta *meta, u64 number);
 /* Keep table block 0 or 1 in memory, as loading has found it. */
 void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data);
 
+/*
+ * Table block @number, which stands at @sector, has been read: have it in memory, if there is room,
+ * so that it is not read again when a slot of it changes. While loading.
+ */
+void cow_meta_offer_block(struct cow_meta *meta, u64 number, sector_t sector, const void *data);
+
 /* The block with this number, if it is in memory. meta->blocks_lock held. */
 struct cow_block *cow_block_find(struct cow_meta *meta, u64 number);
 

@@ -379,6 +379,7 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	if (empty)
 		return 0;
 	cow_meta_note_used(l->meta, number);
+	cow_meta_offer_block(l->meta, number, sector, data);
 	return load_slots(l, slots, nr, place, sequence);
 }
 

@@ -89,6 +89,7 @@ static struct cow_bio *become_whole(struct cow_bio *cb)
 		cb->via_merge = false;
 		cb->gated = false;
 		cb->going = false;
+		cb->user = false;
 		cb->reading = false;
 	}
 	return cb->rest;
@@ -117,6 +118,7 @@ static struct cow_bio *cut_piece(struct cow_bio *cb, unsigned int bytes)
 	bio_advance(rest->bio, bytes);
 	rest->gated = false;
 	rest->going = false;
+	rest->user = false;
 	rest->reading = false;
 	return front;
 }
@@ -197,6 +199,7 @@ int cow_bio_ended(struct cow_bio *cb, blk_status_t *status)
 		cow_flush_failed(cb->origin, cb->flushed, cb->bio->bi_opf, *status);
 	cb->flushed = NULL;
 	cow_bio_gone(cb, true);
+	cow_bio_rests(cb);
 	if (cb->tracked)
 		cow_untrack_read(cb);
 	if (cb->verify_on_end && !*status) {

@@ -244,6 +244,10 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 		return flush_store(m, cb);
 	if (m && !cb->merging) {
 		cow_note_now(&m->used);
+		if (o->rotational && !cb->user) {
+			cb->user = true;
+			atomic_inc(&o->nr_users);
+		}
 		return merge_decide(m, cb, part);
 	}
 	if (bio_sectors(cb->bio) && bio_data_dir(cb->bio) == READ)

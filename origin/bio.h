@@ -49,6 +49,7 @@ struct cow_bio {
 	bool full_is_end;		/* as dm-snapshot: no room makes the snapshot invalid */
 	bool in_map;			/* dm may still cut it */
 	bool gated;			/* counted in origin->gate */
+	bool user;			/* counted in origin->nr_users */
 	bool going;			/* counted by the engine: cow_engine_going() */
 	bool gathered;			/* and so was its copy */
 	bool tracked;
@@ -87,12 +88,26 @@ static inline void cow_bio_gone(struct cow_bio *cb, bool ended)
 	}
 }
 
+/* @cb is at work for a user no more: a merge need not wait for it. Any context. */
+static inline void cow_bio_rests(struct cow_bio *cb)
+{
+	struct cow_origin *o = cb->origin;
+
+	if (likely(!cb->user))
+		return;
+	cb->user = false;
+	/* Its barrier pairs with that of wait_event_timeout() in users_first(). */
+	if (atomic_dec_and_test(&o->nr_users) && wq_has_sleeper(&o->quiet))
+		wake_up(&o->quiet);
+}
+
 /* @cb waits on @list, for @wait. origin->state_lock held, which guards all these lists. */
 static inline void cow_bio_park(struct cow_bio *cb, struct list_head *list,
 				enum cow_wait wait)
 {
 	lockdep_assert_held(&cb->origin->state_lock);
 	cow_bio_gone(cb, false);
+	cow_bio_rests(cb);
 	list_add_tail(&cb->node, list);
 	trace_cowsnap_park(cb->origin->bdev->bd_dev, cb->bio, cb->bio->bi_iter.bi_sector,
 			   bio_sectors(cb->bio), wait);

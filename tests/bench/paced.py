@@ -28,7 +28,7 @@ AS_IT_IS = ""
 # The throttle is set once there is something that merges.
 THROTTLED = """(
 until dmsetup table origin 2>/dev/null | grep -q merge; do sleep 0.001; done
-dmsetup message origin 0 throttle {share}
+dmsetup message origin 0 set throttle {share}
 ) &
 """
 
