@@ -325,6 +325,7 @@ static int open_persistent(struct cow_store *store, const struct cow_snap_args *
 	if (!features_allow(store, super, error))
 		return -EINVAL;
 	r = open_tables(store, le32_to_cpu(super->block_bytes), error);
+	store->keeps_tables = args->merge;
 	return r ?: cow_load(store, super, error);
 }
 

@@ -40,7 +40,7 @@ void cow_meta_keep_block(struct cow_meta *meta, u64 number, const void *data);
 
 /*
  * Table block @number, which stands at @sector, has been read: have it in memory, if there is room,
- * so that it is not read again when a slot of it changes. While loading.
+ * so that it is not read again when a slot of it is looked at, or changes. While loading.
  */
 void cow_meta_offer_block(struct cow_meta *meta, u64 number, sector_t sector, const void *data);
 

@@ -379,7 +379,8 @@ static int load_block(struct cow_loader *l, const struct cowsnap_segment *seg, u
 	if (empty)
 		return 0;
 	cow_meta_note_used(l->meta, number);
-	cow_meta_offer_block(l->meta, number, sector, data);
+	if (l->store->keeps_tables)
+		cow_meta_offer_block(l->meta, number, sector, data);
 	return load_slots(l, slots, nr, place, sequence);
 }
 
