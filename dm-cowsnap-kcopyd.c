@@ -1902,6 +1902,11 @@ void cow_engine_set_hurry(struct cow_engine *e, bool hurry)
 	cow_engine_kick(e);
 }
 
+void cow_engine_set_first(struct cow_engine *e, bool first)
+{
+	set_user_nice(e->worker->task, first ? MIN_NICE : 0);
+}
+
 void cow_engine_set_closing(struct cow_engine *e, bool closing)
 {
 	WRITE_ONCE(e->closing, closing);

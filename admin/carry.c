@@ -75,12 +75,10 @@ u64 cow_stretch_chunks(const struct cow_store *store)
 	return max_t(u64, 1, cow_sector_to_chunk(store, STRETCH_SECTORS));
 }
 
-u64 cow_gentle_stretch_chunks(const struct cow_store *store)
+u64 cow_gentle_stretch_chunks(const struct cow_merge *m)
 {
-	unsigned int sectors = store->origin->rotational ? GENTLE_STRETCH_SECTORS :
-							   GENTLE_QUICK_SECTORS;
-
-	return max_t(u64, 1, cow_sector_to_chunk(store, sectors));
+	return max_t(u64, 1, cow_sector_to_chunk(m->store, m->rotates ? GENTLE_STRETCH_SECTORS :
+									GENTLE_QUICK_SECTORS));
 }
 
 int cow_carry_init(struct cow_merge *m)
@@ -171,22 +169,29 @@ static int all_over(struct cow_merge *m)
 
 static bool is_its_turn(struct cow_merge *m)
 {
-	const struct cow_origin *o = m->store->origin;
-
-	return !list_empty_careful(&m->parked) ||
-	       (!atomic_read(&o->nr_users) && !READ_ONCE(o->nr_waited_for));
+	return !atomic_read(&m->store->origin->nr_users) || !list_empty_careful(&m->parked) ||
+	       READ_ONCE(m->stopped);
 }
 
 /*
- * A disk may take what comes later first, if it is nearer. So it gets nothing while it has a user's
- * request, or a copy that one waits for: unless bios wait for this very stretch.
+ * A disk may take what comes later first, if it is nearer. So it gets nothing while users have a
+ * request there, or a copy that one waits for: unless bios wait for this very stretch. Where they
+ * leave it no moment, one wait in vain does for GENTLE_BYTES, or single chunks would take for ever.
  */
-static void users_first(struct cow_merge *m)
+static void users_first(struct cow_merge *m, struct block_device *bdev, size_t bytes)
 {
-	struct cow_origin *o = m->store->origin;
+	u64 start_ns;
 
-	if (m->gentle && o->rotational)
-		wait_event_timeout(o->quiet, is_its_turn(m), USERS_JIFFIES);
+	if (!m->gentle || !bdev_rot(bdev))
+		return;
+	if (m->spared >= bytes) {
+		m->spared -= bytes;
+		return;
+	}
+	start_ns = ktime_get_ns();
+	m->spared = wait_event_timeout(m->store->origin->quiet, is_its_turn(m), USERS_JIFFIES) ?
+		    0 : GENTLE_BYTES - bytes;
+	m->waited_ns += ktime_get_ns() - start_ns;
 }
 
 static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev, blk_opf_t opf,
@@ -196,7 +201,7 @@ static struct carry_io *io_alloc(struct cow_merge *m, struct block_device *bdev,
 	struct carry_io *io;
 
 	wait_ios(m, m->gentle ? GENTLE_DEPTH : CARRY_DEPTH);
-	users_first(m);
+	users_first(m, bdev, bytes);
 	/* A quick device never lets this wait: users need the processor as well. */
 	cond_resched();
 	/* From a pool of its own: filesystems may be waiting for this merge. */

@@ -8,9 +8,9 @@
 struct cow_merge;
 struct cow_store;
 
-/* How many chunks a stretch has at most, and while users write a rotational disk. */
+/* How many chunks a stretch has at most, and while users have the origin in use. */
 u64 cow_stretch_chunks(const struct cow_store *store);
-u64 cow_gentle_stretch_chunks(const struct cow_store *store);
+u64 cow_gentle_stretch_chunks(const struct cow_merge *merge);
 
 /* What carrying needs, for as long as @merge lasts. 0 or -ENOMEM. May sleep. */
 int cow_carry_init(struct cow_merge *merge);

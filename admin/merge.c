@@ -80,6 +80,7 @@ static struct cow_merge *merge_alloc(struct cow_snap *snap)
 	m->nr_sectors = snap->nr_sectors;
 	m->end = cow_sector_to_chunk(store, snap->nr_sectors + store->chunk_sectors - 1);
 	INIT_LIST_HEAD(&m->parked);
+	m->rotates = store->origin->rotational || bdev_rot(store->bdev);
 	m->used = cow_long_ago();
 	INIT_DELAYED_WORK(&m->work, cow_merge_work);
 	if (merge_alloc_wq(store) || cow_carry_init(m) || cow_void_init(m)) {
@@ -265,6 +266,7 @@ static void merge_take_away(struct cow_merge *m)
 			DMERR("store %pg: cannot be flushed", m->store->bdev);
 		WRITE_ONCE(o->merge, NULL);
 		cow_engine_set_hurry(o->engine, false);
+		cow_engine_set_first(o->engine, false);
 	}
 	spin_lock(&o->state_lock);
 	cow_merge_unpark(m);
@@ -282,6 +284,7 @@ void cow_merge_stop(struct cow_store *store)
 		spin_lock(&o->state_lock);
 		WRITE_ONCE(m->stopped, true);
 		spin_unlock(&o->state_lock);
+		wake_up(&o->quiet);
 		cancel_delayed_work_sync(&m->work);
 		merge_take_away(m);
 	}

@@ -103,7 +103,7 @@ static u64 stretch_end(struct cow_merge *m)
 
 	if (!cow_map_next_differing(&store->map, m->done, m->end, m->epoch, &ext))
 		return m->end;
-	return min(m->end, ext.chunk + (m->gentle ? cow_gentle_stretch_chunks(store) :
+	return min(m->end, ext.chunk + (m->gentle ? cow_gentle_stretch_chunks(m) :
 						    cow_stretch_chunks(store)));
 }
 
@@ -115,6 +115,8 @@ static int merge_close(struct cow_merge *m)
 	int r;
 
 	m->gentle = cow_was_lately(&m->used);
+	/* Users wait for the worker, which waits for the processor. */
+	cow_engine_set_first(m->store->origin->engine, m->gentle);
 	end = stretch_end(m);
 	r = cow_void_prepare(m, end);
 	if (r)
@@ -207,6 +209,7 @@ static int merge_finish(struct cow_merge *m)
 		cow_merge_unpark(m);
 		spin_unlock(&o->state_lock);
 		m->phase = MERGE_DONE;
+		cow_engine_set_first(o->engine, false);
 		cow_gate_spread(o);
 		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->id,
 		       o->bdev);
@@ -252,6 +255,7 @@ static void merge_fail(struct cow_merge *m, int r)
 	cow_merge_unpark(m);
 	spin_unlock(&o->state_lock);
 	cow_engine_set_hurry(o->engine, false);
+	cow_engine_set_first(o->engine, false);
 	queue_work(o->wq, &store->event_work);
 }
 
@@ -303,10 +307,11 @@ void cow_merge_work(struct work_struct *work)
 
 	if (READ_ONCE(m->failed) || m->phase == MERGE_DONE || merge_rests(m))
 		return;
+	m->waited_ns = 0;
 	r = merge_step(m);
 	trace_cowsnap_merge_step(m->store->bdev->bd_dev, m->id, m->done, m->end, r);
 	m->ended_ns = ktime_get_ns();
-	m->busy_ns = m->ended_ns - start_ns;
+	m->busy_ns = m->ended_ns - start_ns - m->waited_ns;
 	m->retries = r && merge_tries_again(m, r);
 	if (!r)
 		m->tries = 0;

@@ -267,11 +267,8 @@ void cow_pending_release(struct cow_pending *p)
 	if (carrier)
 		end_carrier(carrier, status);
 	let_go(o, &parked, exact, gathered, refused);
-	if (none_waits) {
+	if (none_waits)
 		cow_engine_kick_aside(o->engine);
-		if (wq_has_sleeper(&o->quiet))
-			wake_up(&o->quiet);
-	}
 }
 
 /* ----------------------------------------------------------------- in between */

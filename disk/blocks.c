@@ -24,8 +24,11 @@
 /* Blocks kept in memory; more only while more are dirty. */
 #define CACHE_BLOCKS	512U
 
-/* Those of a store that is opened stay until there are so many: the others are read when needed. */
-#define OFFERED_BLOCKS	(CACHE_BLOCKS - 2 * COW_READ_AHEAD)
+/*
+ * What is read of the tables while a store is opened stays, so much of it: the rest is read when it
+ * is needed. A block of 512 bytes has 31 slots.
+ */
+#define OFFERED_BYTES	(4U << 20)
 
 /* ------------------------------------------------------------------ checksums */
 
@@ -440,7 +443,8 @@ void cow_meta_offer_block(struct cow_meta *meta, u64 number, sector_t sector, co
 	struct cow_block *b = NULL;
 
 	mutex_lock(&meta->blocks_lock);
-	if (meta->nr_blocks < OFFERED_BLOCKS && !cow_block_find(meta, number))
+	if (meta->nr_blocks < OFFERED_BYTES / meta->geometry.block_bytes &&
+	    !cow_block_find(meta, number))
 		b = cow_block_alloc(meta, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
 	if (b) {
 		memcpy(b->data, data, meta->geometry.block_bytes);

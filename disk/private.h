@@ -97,7 +97,7 @@ struct cow_meta {
 	u32 seed_part[COW_SEED_DIGITS][16];
 
 	struct mutex blocks_lock;	/* blocks, and what is in them */
-	DECLARE_HASHTABLE(hash, 8);
+	DECLARE_HASHTABLE(hash, 10);
 	struct list_head clean;		/* least recently used first */
 	struct list_head stay;		/* clean, but for slots of a zone */
 	struct list_head writing;	/* by the commit under way; may be dirty again */

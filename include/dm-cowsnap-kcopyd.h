@@ -201,6 +201,12 @@ bool cow_engine_writes_at_once(struct cow_engine *engine);
  * Any context.
  */
 void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
+
+/*
+ * The worker comes before other tasks on its processor, or is one of them again. For the merge,
+ * which keeps a processor busy while users wait for the worker. Process context, never sleeps.
+ */
+void cow_engine_set_first(struct cow_engine *engine, bool first);
 /*
  * Lift it as well, and let no copy wait for others. For a store that is closed: who removes its
  * table waits, and everybody else with him who needs the registry. Any context.

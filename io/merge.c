@@ -52,6 +52,17 @@ void cow_merge_unpark(struct cow_merge *m)
 	mod_delayed_work(o->wq, &o->decide_work, 0);
 }
 
+/* @cb waits for @m, which may be waiting for users. origin->state_lock held. */
+static void wait_for_merge(struct cow_merge *m, struct cow_bio *cb)
+{
+	struct cow_origin *o = m->store->origin;
+
+	cow_bio_park(cb, &m->parked, COW_WAIT_MERGE);
+	/* Its barrier pairs with that of wait_event_timeout() in users_first(). */
+	if (wq_has_sleeper(&o->quiet))
+		wake_up(&o->quiet);
+}
+
 enum merge_part {
 	MERGED,
 	BUSY,
@@ -147,7 +158,7 @@ static bool merge_park(struct cow_bio *cb)
 		mod_delayed_work(o->wq, &o->decide_work, 0);
 	} else if (!m->failed) {
 		/* Only the merge can make room, so it must not rest. */
-		cow_bio_park(cb, &m->parked, COW_WAIT_MERGE);
+		wait_for_merge(m, cb);
 		cow_merge_kick(m, 0);
 	} else {
 		waits = false;
@@ -192,7 +203,7 @@ static int merge_decide(struct cow_merge *m, struct cow_bio *cb, struct cow_bio 
 	spin_lock(&o->state_lock);
 	where = find_part(m, cb->bio, &sectors);
 	if (where == BUSY)
-		cow_bio_park(cb, &m->parked, COW_WAIT_MERGE);
+		wait_for_merge(m, cb);
 	spin_unlock(&o->state_lock);
 	if (where == BUSY) {
 		percpu_ref_put(&o->gate);
@@ -244,7 +255,7 @@ int cow_merge_decide(struct cow_bio *cb, struct cow_bio **part)
 		return flush_store(m, cb);
 	if (m && !cb->merging) {
 		cow_note_now(&m->used);
-		if (o->rotational && !cb->user) {
+		if (m->rotates && !cb->user) {
 			cb->user = true;
 			atomic_inc(&o->nr_users);
 		}

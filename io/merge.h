@@ -33,6 +33,7 @@ struct cow_merge {
 	u64 done, busy_end;		/* chunks; origin->state_lock */
 	struct list_head parked;	/* until the next stretch is open; state_lock */
 	unsigned long used;		/* by users, last: cow_note_now() */
+	bool rotates;			/* the origin's device does, or the store's */
 	bool stopped;			/* the work may not be queued; state_lock, READ_ONCE */
 	bool failed;			/* nothing may wait for it; state_lock, READ_ONCE */
 	struct delayed_work work;
@@ -46,6 +47,8 @@ struct cow_merge {
 	bool forgets;			/* store->dead_lock is held, see admin/void.c */
 	bool unread;			/* a table block could not be read, which was said */
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
+	u64 waited_ns;			/* of that it only waited for users */
+	size_t spared;			/* bytes that may go to a rotational disk without waiting */
 
 	/* What carries a stretch, see admin/carry.c; the work item's own, too. */
 	struct bio_set bios;

@@ -88,7 +88,7 @@ static inline void cow_bio_gone(struct cow_bio *cb, bool ended)
 	}
 }
 
-/* @cb is at work for a user no more: a merge need not wait for it. Any context. */
+/* @cb is no user of the disk any more: a merge need not wait for it. Any context. */
 static inline void cow_bio_rests(struct cow_bio *cb)
 {
 	struct cow_origin *o = cb->origin;
@@ -107,7 +107,9 @@ static inline void cow_bio_park(struct cow_bio *cb, struct list_head *list,
 {
 	lockdep_assert_held(&cb->origin->state_lock);
 	cow_bio_gone(cb, false);
-	cow_bio_rests(cb);
+	/* The disk may be making its copy. */
+	if (wait != COW_WAIT_PENDING)
+		cow_bio_rests(cb);
 	list_add_tail(&cb->node, list);
 	trace_cowsnap_park(cb->origin->bdev->bd_dev, cb->bio, cb->bio->bi_iter.bi_sector,
 			   bio_sectors(cb->bio), wait);

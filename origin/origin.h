@@ -78,8 +78,8 @@ struct cow_origin {
 	void (*decide_again)(struct cow_bio *cb);	/* see cow_bio_decide_again() */
 	struct completion writes_drained;	/* origin/gate.c; admin_lock */
 	unsigned int nr_gathering;	/* tables that were loaded and not resumed: the same */
-	atomic_t nr_users;		/* users' bios at work, while a merge is under way */
-	wait_queue_head_t quiet;	/* for a merge: nr_users or nr_waited_for became 0 */
+	atomic_t nr_users;		/* bios that a merge waits for: at work, or for a copy */
+	wait_queue_head_t quiet;	/* where it does */
 
 	/* Guards what follows, and pendings, room and states of the stores. */
 	spinlock_t state_lock ____cacheline_aligned_in_smp;
