@@ -207,6 +207,7 @@ void cow_engine_set_hurry(struct cow_engine *engine, bool hurry);
  * which keeps a processor busy while users wait for the worker. Process context, never sleeps.
  */
 void cow_engine_set_first(struct cow_engine *engine, bool first);
+
 /*
  * Lift it as well, and let no copy wait for others. For a store that is closed: who removes its
  * table waits, and everybody else with him who needs the registry. Any context.

@@ -47,7 +47,7 @@ struct cow_merge {
 	bool forgets;			/* store->dead_lock is held, see admin/void.c */
 	bool unread;			/* a table block could not be read, which was said */
 	u64 busy_ns, ended_ns;		/* the last stretch: its duration, and when it ended */
-	u64 waited_ns;			/* of that it only waited for users */
+	u64 waited_ns;			/* how long of that it waited for users */
 	size_t spared;			/* bytes that may go to a rotational disk without waiting */
 
 	/* What carries a stretch, see admin/carry.c; the work item's own, too. */

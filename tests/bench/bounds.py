@@ -36,11 +36,6 @@ bound("mixed-ssd", ["mix/reads"], ["cowsnap P"], ["p50"],
       "64 requests are in flight: reads are quicker only where writes are slower. dm-snapshot has 34 "
       "reads in flight at 24,692 a second, since its writes take 2.67 ms; P has 41 at 26,400, and its "
       "writes take 1.89 ms.")
-bound("ssd", ["again"], ["cowsnap P"], ["p99"],
-      "The tick of the clock, 250 times a second, meets about one write in a hundred and takes it 8 µs: "
-      "p99 stands on that edge. P, N and dm-snapshot execute 63,300, 63,300 and 63,600 instructions for "
-      "a write, fio's included. Written nine times, P has .089 to .095 ms, N .087 to .089, dm-snapshot "
-      ".087.")
 bound("memory", ["snap-read"], ["cowsnap P 128"], ["rate"],
       "A chunk of 64 KiB takes 29.5 µs in virtual time, and dm-snapshot 21.4: the 8.2 between them are the "
       "8,192 instructions of crc32 that verify it, eight bytes each. dm-snapshot verifies nothing.")
