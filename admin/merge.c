@@ -32,6 +32,7 @@
 #include "disk/meta.h"
 #include "disk/super.h"
 #include "io/merge.h"
+#include "origin/bio.h"
 #include "origin/flush.h"
 #include "origin/gate.h"
 #include "origin/origin.h"
@@ -265,8 +266,7 @@ static void merge_take_away(struct cow_merge *m)
 		if (cow_flush(o, m->store->bdev))
 			DMERR("store %pg: cannot be flushed", m->store->bdev);
 		WRITE_ONCE(o->merge, NULL);
-		cow_engine_set_hurry(o->engine, false);
-		cow_engine_set_first(o->engine, false);
+		cow_merge_leave_engine(o);
 	}
 	spin_lock(&o->state_lock);
 	cow_merge_unpark(m);
@@ -284,7 +284,7 @@ void cow_merge_stop(struct cow_store *store)
 		spin_lock(&o->state_lock);
 		WRITE_ONCE(m->stopped, true);
 		spin_unlock(&o->state_lock);
-		wake_up(&o->quiet);
+		cow_wake_quiet(o);
 		cancel_delayed_work_sync(&m->work);
 		merge_take_away(m);
 	}

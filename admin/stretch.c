@@ -209,7 +209,7 @@ static int merge_finish(struct cow_merge *m)
 		cow_merge_unpark(m);
 		spin_unlock(&o->state_lock);
 		m->phase = MERGE_DONE;
-		cow_engine_set_first(o->engine, false);
+		cow_merge_leave_engine(o);
 		cow_gate_spread(o);
 		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->id,
 		       o->bdev);
@@ -240,6 +240,12 @@ static int merge_step(struct cow_merge *m)
 	return r;
 }
 
+void cow_merge_leave_engine(struct cow_origin *o)
+{
+	cow_engine_set_hurry(o->engine, false);
+	cow_engine_set_first(o->engine, false);
+}
+
 /* Bios no longer wait for this merge. */
 static void merge_fail(struct cow_merge *m, int r)
 {
@@ -254,8 +260,7 @@ static void merge_fail(struct cow_merge *m, int r)
 	WRITE_ONCE(m->failed, true);
 	cow_merge_unpark(m);
 	spin_unlock(&o->state_lock);
-	cow_engine_set_hurry(o->engine, false);
-	cow_engine_set_first(o->engine, false);
+	cow_merge_leave_engine(o);
 	queue_work(o->wq, &store->event_work);
 }
 

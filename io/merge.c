@@ -55,12 +55,8 @@ void cow_merge_unpark(struct cow_merge *m)
 /* @cb waits for @m, which may be waiting for users. origin->state_lock held. */
 static void wait_for_merge(struct cow_merge *m, struct cow_bio *cb)
 {
-	struct cow_origin *o = m->store->origin;
-
 	cow_bio_park(cb, &m->parked, COW_WAIT_MERGE);
-	/* Its barrier pairs with that of wait_event_timeout() in users_first(). */
-	if (wq_has_sleeper(&o->quiet))
-		wake_up(&o->quiet);
+	cow_wake_quiet(m->store->origin);
 }
 
 enum merge_part {

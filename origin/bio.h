@@ -88,17 +88,22 @@ static inline void cow_bio_gone(struct cow_bio *cb, bool ended)
 	}
 }
 
+/* A merge that waits for users asks once more whether it is its turn. Any context. */
+static inline void cow_wake_quiet(struct cow_origin *o)
+{
+	/* Its barrier pairs with that of wait_event_timeout() in users_first(). */
+	if (wq_has_sleeper(&o->quiet))
+		wake_up(&o->quiet);
+}
+
 /* @cb is no user of the disk any more: a merge need not wait for it. Any context. */
 static inline void cow_bio_rests(struct cow_bio *cb)
 {
-	struct cow_origin *o = cb->origin;
-
 	if (likely(!cb->user))
 		return;
 	cb->user = false;
-	/* Its barrier pairs with that of wait_event_timeout() in users_first(). */
-	if (atomic_dec_and_test(&o->nr_users) && wq_has_sleeper(&o->quiet))
-		wake_up(&o->quiet);
+	if (atomic_dec_and_test(&cb->origin->nr_users))
+		cow_wake_quiet(cb->origin);
 }
 
 /* @cb waits on @list, for @wait. origin->state_lock held, which guards all these lists. */
