@@ -11,7 +11,7 @@
  *   first write --> seen --> second first write --> copied whole --> used, bit by bit
  *
  * Chunks that were copied around a write and not used yet may take a 25th of the smallest
- * store, and eight times as much as has been used, but for the first regions: whoever writes all
+ * store, and twice as much as has been used, but for the first regions: whoever writes all
  * over a large device comes to few regions twice, and would wait for nothing. Beyond that only
  * what is needed is copied, until more of them have been used. Both tables overwrite on a
  * collision; what was not used by then counts as waste.
@@ -48,7 +48,7 @@ unsigned int cow_around_default(struct block_device *bdev)
 
 /* Of this it is tried out whether any is used: 4 MiB. Then the more is used, the more is copied. */
 #define AROUND_TRIAL_SECTORS	8192U
-#define AROUND_GAIN		8U
+#define AROUND_GAIN		2U
 
 /* A region that was copied whole. */
 struct cow_around_copied {
