@@ -150,14 +150,16 @@ chunks_left()
 	echo $((${used%%/*} - meta))
 }
 
-# wait_merged: looks often at first, and never so rarely that it matters.
+# wait_merged: looks once more when half of what is left should be done, so a dozen times in all:
+# each time takes the processor for some milliseconds, which those who write meanwhile would feel.
 wait_merged()
 {
-	local begin pause
+	local begin all left pause
 
 	begin=$(now)
-	while (($(chunks_left) > 0)); do
-		pause=$((($(now) - begin) / 50000000 + 1))
+	all=$(chunks_left)
+	while left=$(chunks_left) && ((left > 0)); do
+		pause=$((all > left ? ($(now) - begin) * left / (all - left) / 2000000 : 1))
 		sleep "$(printf '0.%03d' $((pause < 500 ? pause : 500)))"
 	done
 }
