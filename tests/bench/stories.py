@@ -224,7 +224,7 @@ def with_neighbour(stack):
 
 
 SYNC = "--bs=4k --size=32m --ioengine=psync --sync=1"
-TIMED = "--ramp_time=4 --runtime=40 --time_based"
+TIMED = "--ramp_time=20 --runtime=160 --time_based"
 OTHER = f"--filename=/dev/mapper/other --rw=randrw --bs=4k --size=256m {TIMED}"
 BOTH = f"--rw=randwrite --bs=4k --size=384m --iodepth=4 {TIMED} --name=other {OTHER}"
 
@@ -261,8 +261,8 @@ def throttle_goals():
 D = Table(
     "d-hardware-raid", "D. Six disks behind a battery-backed cache: synchronous writers, neighbours",
     "RAID10, each disk with 4 MiB of cache that gathers writes. The neighbour reads and writes 4 KiB "
-    "at random in a volume of its own while the origin is written at random, queue depth 4. \"Far\" "
-    "as in A.",
+    "at random in a volume of its own while the origin is written at random, queue depth 4, for 160 "
+    "virtual seconds after 20 that fill the caches. \"Far\" as in A.",
     [Row("first", "sequential 4K O_SYNC writes"), Row("again", "the same again"),
      Row("read", "sequential 4K reads"), Row("alone/other", "the neighbour alone"),
      Row("beside/other", "the neighbour beside the writer", job=1),
