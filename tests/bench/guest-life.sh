@@ -141,27 +141,27 @@ merge_snapshot()
 	MADE=(origin)
 }
 
-# chunks_left: what is not merged yet, in sectors.
-chunks_left()
-{
-	local used meta
-
-	read -r _ _ _ used meta _ <<<"$(dmsetup status origin)"
-	echo $((${used%%/*} - meta))
-}
-
-# wait_merged: looks once more when half of what is left should be done, so a dozen times in all:
-# each time takes the processor for some milliseconds, which those who write meanwhile would feel.
+# wait_merged: each look takes the processor for milliseconds, which those who write meanwhile would
+# feel. So there are few: the next comes when four fifths of what is left should be done. What else
+# it takes to look and to wait takes no process.
 wait_merged()
 {
-	local begin all left pause
+	local begin=${EPOCHREALTIME/./} all=0 left used meta pause never
 
-	begin=$(now)
-	all=$(chunks_left)
-	while left=$(chunks_left) && ((left > 0)); do
-		pause=$((all > left ? ($(now) - begin) * left / (all - left) / 2000000 : 1))
-		sleep "$(printf '0.%03d' $((pause < 500 ? pause : 500)))"
+	exec {never}<> <(:)
+	while :; do
+		read -r _ _ _ used meta _ <<<"$(dmsetup status origin)"
+		left=$((${used%%/*} - meta))
+		((left > 0)) || break
+		((all)) || all=$left
+		pause=20
+		((all == left)) ||
+			pause=$(((${EPOCHREALTIME/./} - begin) * left / (all - left) / 1250 + 1))
+		((pause < 2000)) || pause=2000
+		printf -v pause '%d.%03d' $((pause / 1000)) $((pause % 1000))
+		read -rt "$pause" -u "$never" || true
 	done
+	exec {never}<&-
 }
 
 # merging NAME KIND MEGABYTES: MB/s of what has to come home.
