@@ -148,7 +148,9 @@ wait_merged()
 {
 	local begin=${EPOCHREALTIME/./} all=0 left used meta pause never
 
-	exec {never}<> <(:)
+	mkfifo /tmp/never
+	exec {never}<>/tmp/never
+	rm /tmp/never
 	while :; do
 		read -r _ _ _ used meta _ <<<"$(dmsetup status origin)"
 		left=$((${used%%/*} - meta))
