@@ -4,8 +4,9 @@
 What is counted does not depend on any clock: instructions of a request on a RAM disk, and what
 reaches a disk for the same writes. More than a little worse is a failure that names the case.
 
-The same runs are compared with dm-snapshot, rate and percentiles. A figure that falls behind is a
-failure too, and so is one that was behind when the counts were committed and is further behind now.
+The same runs are compared with dm-snapshot, rate and percentiles, on the RAM disk the rate alone. A
+figure that falls behind is a failure too, and so is one that was behind when the counts were
+committed and is further behind now.
 """
 
 import json
@@ -78,10 +79,16 @@ def measured(jobs):
     return found
 
 
+def compared(grid, jobs):
+    """Of 4,096 requests to a RAM disk four or five meet the timer's interrupt while they are timed, or
+    none does: that is p99.9. So it has rates alone; its instructions are counted anyway."""
+    return [one for one in against.figures_of(grid.name, grid.figures(jobs[grid.name]))
+            if grid is not PROCESSOR or one.what == "rate"]
+
+
 def behind(jobs):
     """Figures that are behind dm-snapshot's: how far, as a factor."""
-    every = [one for grid in GRIDS
-             for one in against.figures_of(grid.name, grid.figures(jobs[grid.name]))]
+    every = [one for grid in GRIDS for one in compared(grid, jobs)]
     return {one.name(): round(one.badness(), 3) for one in against.behind(every)}
 
 
