@@ -146,7 +146,7 @@ merge_snapshot()
 # it takes to look and to wait takes no process.
 wait_merged()
 {
-	local begin=${EPOCHREALTIME/./} all=0 left used meta pause never
+	local begin=${EPOCHREALTIME/./} all=0 left used meta pause most never
 
 	mkfifo /tmp/never
 	exec {never}<>/tmp/never
@@ -159,6 +159,9 @@ wait_merged()
 		pause=20
 		((all == left)) ||
 			pause=$(((${EPOCHREALTIME/./} - begin) * left / (all - left) / 1250 + 1))
+		# A merge is slow to begin, so its first looks tell little.
+		most=$(((${EPOCHREALTIME/./} - begin) / 4000 + 20))
+		((pause < most)) || pause=$most
 		((pause < 2000)) || pause=2000
 		printf -v pause '%d.%03d' $((pause / 1000)) $((pause % 1000))
 		read -rt "$pause" -u "$never" || true
