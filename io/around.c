@@ -46,7 +46,10 @@ unsigned int cow_around_default(struct block_device *bdev)
 	return cow_around_size(kib);
 }
 
-/* Of this it is tried out whether any is used: 4 MiB. Then the more is used, the more is copied. */
+/*
+ * Of this it is tried out whether any is used: 4 MiB. Then the more is used, the more is copied.
+ * What is never used fills the cache of an array, for which its other users wait.
+ */
 #define AROUND_TRIAL_SECTORS	8192U
 #define AROUND_GAIN		2U
 

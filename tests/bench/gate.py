@@ -80,8 +80,8 @@ def measured(jobs):
 
 
 def compared(grid, jobs):
-    """Of 4,096 requests to a RAM disk four or five meet the timer's interrupt while they are timed, or
-    none does: that is p99.9. So it has rates alone; its instructions are counted anyway."""
+    """On the RAM disk the rate alone. Its p99.9 is by chance: of 4,096 requests some meet the timer's
+    interrupt while they are timed, and whether four or five do decides it."""
     return [one for one in against.figures_of(grid.name, grid.figures(jobs[grid.name]))
             if grid is not PROCESSOR or one.what == "rate"]
 
