@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+import earlier
 from bounds import BOUNDS
 from grid import by_cell, rate_text, ratio_text, wrapped
 
@@ -21,7 +22,7 @@ NOT_COMPARED = {"processors"}
 HEAD = """<!-- SPDX-License-Identifier: GPL-2.0-only -->
 # Against dm-snapshot, cell by cell
 
-Written by `make bench` from commit `{commit}`, kernel {kernel}.
+Written by `make bench` from commit `{commit}`, kernel {kernel}.{mention}
 
 Each row is one case of [benchmarks.md](benchmarks.md) on one stack: cowsnap's figure, a stroke, and
 dm-snapshot's in the same place. First the rate (or what the row's unit says), then how long
@@ -38,6 +39,10 @@ more, with fio held to dm-snapshot's rate, or a merge to that of dm-snapshot's. 
 stands in brackets. *Slanted figures* are behind only where more is asked than dm-snapshot can do.
 
 """
+
+
+MENTION = """ Figures that are
+[from earlier commits](benchmarks.md#from-earlier-commits) are named there."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,6 @@ def summary(figures):
 
 def markdown(cases, found):
     by_case = {case.name: figures_of(case.name, found["cases"][case.name]) for case in cases}
-    parts = [HEAD.format(**found), summary([one for some in by_case.values() for one in some])]
+    parts = [HEAD.format(mention=MENTION if earlier.others(found) else "", **found), summary([one for some in by_case.values() for one in some])]
     parts += [case_markdown(case, by_case[case.name]) for case in cases if by_case[case.name]]
     return "".join(parts).rstrip() + "\n"

@@ -12,6 +12,11 @@ import results
 from machine import Job
 
 
+def is_one_of(label, words):
+    """A word is part of a name, or, after "=", all of it."""
+    return any(label == word[1:] if word.startswith("=") else word in label for word in words)
+
+
 @dataclass(frozen=True)
 class Target:
     """What is to be reached, and what is."""
@@ -117,7 +122,7 @@ class Grid:
 
     def select(self, words):
         """Only stacks with one of the words in their name, and what they are compared with."""
-        wanted = [stack for stack in self.stacks if any(word in stack.label for word in words)]
+        wanted = [stack for stack in self.stacks if is_one_of(stack.label, words)]
         bases = {self.base_label(test, stack) for stack in wanted for test in self.tests}
         self.narrow({stack.label for stack in wanted} | bases)
         return self

@@ -3,6 +3,7 @@
 
 import against
 import charts
+import earlier
 import jsonfile
 import more
 import repeat
@@ -53,6 +54,7 @@ GLANCE_STACKS = ("dm-snapshot P", "dm-snapshot N", "dm-thin", "cowsnap P", "cows
 # Case C names its stacks by the order of kcopyd's requests as well.
 OTHER_NAMES = {("c-dd", "cowsnap P"): "cowsnap P, head"}
 
+PICTURES = {"a-database": "settling", "snapshots": "snapshots", "disk": "latency", "head": "head"}
 CAPTIONS = {
     "settling": "Rate over time as a fresh snapshot settles (case A).",
     "snapshots": "Cost against the number of snapshots.",
@@ -61,20 +63,19 @@ CAPTIONS = {
 }
 
 
-def draw(jobs, directory):
-    """Those charts whose cases were run."""
-    drawn = {}
-    if "a-database" in jobs:
-        drawn["a-database"] = charts.settling(jobs["a-database"], directory)
-    if "snapshots" in jobs:
-        drawn["snapshots"] = charts.snapshot_counts(jobs["snapshots"], directory, more.COUNTS)
-    if "disk" in jobs:
-        drawn["disk"] = charts.latencies(jobs["disk"], directory,
-                                         ["raw", "dm-snapshot P", "dm-snapshot N", "cowsnap P",
-                                          "cowsnap N"])
-    if "head" in jobs:
-        drawn["head"] = charts.head_positions(jobs["head"], directory)
-    return drawn
+def draw(cases, jobs, directory):
+    """Those charts all of whose stacks were run; others stay as they are."""
+    full = {case.name: jobs[case.name] for case in cases
+            if case.jobs().keys() == jobs.get(case.name, {}).keys()}
+    if "a-database" in full:
+        charts.settling(full["a-database"], directory)
+    if "snapshots" in full:
+        charts.snapshot_counts(full["snapshots"], directory, more.COUNTS)
+    if "disk" in full:
+        charts.latencies(full["disk"], directory,
+                         ["raw", "dm-snapshot P", "dm-snapshot N", "cowsnap P", "cowsnap N"])
+    if "head" in full:
+        charts.head_positions(full["head"], directory)
 
 
 def glance_rows(found):
@@ -157,12 +158,13 @@ def section(case, found, picture):
     return text
 
 
-def markdown(cases, found, drawn):
-    """The text of benchmarks.md; @drawn has the name of each case's picture."""
+def markdown(cases, found, pictures):
+    """The text of benchmarks.md; a chart that is not in @pictures is not shown."""
+    drawn = {case: name for case, name in PICTURES.items() if (pictures / f"{name}.svg").exists()}
     parts = [HEAD.format(**found), PARTIAL if found["partial"] else "",
              glance(list(glance_rows(found))), missed(cases, found)]
     parts += [section(case, found, drawn.get(case.name)) for case in cases]
-    parts.append(repetition(cases, found))
+    parts += [repetition(cases, found), earlier.markdown(found)]
     return "".join(parts).rstrip() + "\n"
 
 
@@ -170,9 +172,9 @@ def write(directory, cases, jobs, found):
     """benchmarks.md, against-dm-snapshot.md, benchmarks.json, and the pictures in a directory."""
     pictures = directory / "benchmarks"
     pictures.mkdir(parents=True, exist_ok=True)
-    drawn = draw(jobs, pictures)
+    draw(cases, jobs, pictures)
     charts.glance([(title, ratios) for title, _, ratios in glance_rows(found)],
                   ["dm-snapshot P", "cowsnap P", "cowsnap N"], pictures)
-    (directory / "benchmarks.md").write_text(markdown(cases, found, drawn))
+    (directory / "benchmarks.md").write_text(markdown(cases, found, pictures))
     (directory / "against-dm-snapshot.md").write_text(against.markdown(cases, found))
     jsonfile.write(directory / "benchmarks.json", found)

@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 
 import results
-from grid import Target, ratio_text, rate_text, wrapped
+from grid import Target, is_one_of, ratio_text, rate_text, wrapped
 from machine import BENCH_DIR, Job
 
 
@@ -82,7 +82,7 @@ class Table:
 
     def select(self, words):
         self.columns = [column for column in self.columns if column.label == self.base or
-                        any(word in column.label for word in words)]
+                        is_one_of(column.label, words)]
         return self
 
     def narrow(self, labels):
