@@ -75,22 +75,37 @@ static void target_free(struct dm_target *ti, struct cow_target *ct)
 	kfree(ct);
 }
 
-/* Take references on all that the table names, and list it. */
+/*
+ * Take a reference on the origin. It may be frozen when the table is resumed: what that needs has the
+ * time until then that it takes to open a store.
+ */
+static int origin_attach(struct dm_target *ti, struct cow_target *ct)
+{
+	struct cow_origin *o;
+
+	mutex_lock(&cow_registry_mutex);
+	o = cow_origin_get(ct->origin_dev->bdev, &ti->error);
+	mutex_unlock(&cow_registry_mutex);
+	if (IS_ERR(o))
+		return PTR_ERR(o);
+	ct->origin = o;
+	ct->gathers = cow_gate_gather(o);
+	return 0;
+}
+
+/* Take references on the rest of what the table names, and list it. */
 static int target_attach(struct dm_target *ti, struct cow_target *ct,
 			 const struct cow_snap_args *args, bool has_snap)
 {
 	int r;
 
 	lockdep_assert_held(&cow_registry_mutex);
-	ct->origin = cow_origin_get(ct->origin_dev->bdev, &ti->error);
-	if (IS_ERR(ct->origin))
-		return PTR_ERR(ct->origin);
 	if (!ct->store_dev)
 		goto add;
 	ct->store = cow_store_get(ct->origin, ct->store_dev->bdev, args, &ti->error);
 	r = PTR_ERR_OR_ZERO(ct->store);
 	if (r)
-		goto put_origin;
+		return r;
 	if (has_snap) {
 		ct->snap = cow_snap_get(ct->store, args, &ti->error);
 		r = PTR_ERR_OR_ZERO(ct->snap);
@@ -104,17 +119,7 @@ add:
 
 put_store:
 	cow_store_put(ct->store);
-put_origin:
-	cow_origin_put(ct->origin);
 	return r;
-}
-
-/* It was loaded, and may be resumed soon: what need not wait for that is begun. */
-static void table_prepare(struct cow_target *ct)
-{
-	ct->gathers = cow_gate_gather(ct->origin);
-	if (ct->store)
-		cow_store_prepare(ct->store);
 }
 
 /* It was resumed, or is gone. */
@@ -123,6 +128,29 @@ static void table_prepared(struct cow_target *ct)
 	if (ct->gathers)
 		cow_gate_let_go(ct->origin);
 	ct->gathers = false;
+}
+
+/* It was loaded, and may be resumed soon: what need not wait for that is begun. */
+static int table_prepare(struct dm_target *ti, struct cow_target *ct,
+			 const struct cow_snap_args *args, bool has_snap)
+{
+	int r = origin_attach(ti, ct);
+
+	if (r)
+		return r;
+	mutex_lock(&cow_registry_mutex);
+	r = target_attach(ti, ct, args, has_snap);
+	mutex_unlock(&cow_registry_mutex);
+	if (!r) {
+		if (ct->store)
+			cow_store_prepare(ct->store);
+		return 0;
+	}
+	table_prepared(ct);
+	mutex_lock(&cow_registry_mutex);
+	cow_origin_put(ct->origin);
+	mutex_unlock(&cow_registry_mutex);
+	return r;
 }
 
 /* It is in use again, or gone: dm removes a device without resuming it. */
@@ -295,14 +323,7 @@ static int origin_open(struct dm_target *ti, struct cow_target *ct, const char *
 		r = cow_check_length(ti, ct);
 	if (!r && store)
 		r = cow_open_store(ti, ct, store);
-	if (r)
-		return r;
-	mutex_lock(&cow_registry_mutex);
-	r = target_attach(ti, ct, &args, false);
-	mutex_unlock(&cow_registry_mutex);
-	if (!r)
-		table_prepare(ct);
-	return r;
+	return r ?: table_prepare(ti, ct, &args, false);
 }
 
 /*
@@ -441,12 +462,7 @@ static int snap_open(struct dm_target *ti, struct cow_target *ct, const char *or
 		return r;
 	/* LVM's order: merge loaded, snapshot suspended, merge resumed, which looks again. */
 	args->takes_over = cow_comes_early(ti, ct);
-	mutex_lock(&cow_registry_mutex);
-	r = target_attach(ti, ct, args, true);
-	mutex_unlock(&cow_registry_mutex);
-	if (!r)
-		table_prepare(ct);
-	return r;
+	return table_prepare(ti, ct, args, true);
 }
 
 static int snap_or_merge_ctr(struct dm_target *ti, unsigned int argc, char **argv, bool merge)

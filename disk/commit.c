@@ -114,6 +114,23 @@ int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void
 	return r;
 }
 
+void cow_meta_batch_begin(struct cow_meta *meta, struct cow_meta_batch *batch, blk_opf_t flags)
+{
+	struct cow_store *store = meta->store;
+
+	atomic_inc(&meta->nr_direct);
+	cow_batch_begin(batch, store->origin, store->bdev,
+			REQ_OP_WRITE | REQ_META | REQ_SYNC | flags);
+}
+
+int cow_meta_batch_end(struct cow_meta *meta, struct cow_meta_batch *batch)
+{
+	int r = cow_batch_end(batch);
+
+	direct_ended(meta);
+	return r;
+}
+
 int cow_meta_flush(struct cow_meta *meta, unsigned int since)
 {
 	int r = cow_flush(meta->store->origin, meta->store->bdev);

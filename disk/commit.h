@@ -8,6 +8,7 @@
 
 struct cow_job;
 struct cow_meta;
+struct cow_meta_batch;
 struct cow_origin;
 struct cow_pending;
 struct cow_store;
@@ -92,6 +93,13 @@ bool cow_meta_has_lost(const struct cow_meta *meta, unsigned int since);
  */
 int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void *data,
 		   size_t bytes);
+
+/*
+ * Begin a batch of writes (disk/io.h) to the store, with the flags of cow_meta_fua(); its end returns
+ * the negative errno of one that failed. May sleep.
+ */
+void cow_meta_batch_begin(struct cow_meta *meta, struct cow_meta_batch *batch, blk_opf_t flags);
+int cow_meta_batch_end(struct cow_meta *meta, struct cow_meta_batch *batch);
 
 /*
  * Flush the store. 0: all that was written without FUA since cow_meta_losses() was @since is

@@ -66,3 +66,88 @@ int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void 
 {
 	return cow_meta_io_of(NULL, bdev, opf, sector, buffer, bytes);
 }
+
+/* --------------------------------------------------------------- side by side */
+
+/* One of a batch. */
+struct part {
+	struct cow_meta_batch *batch;
+	struct gendisk *disk;
+	struct bio bio;
+	struct bio_vec vecs[];
+};
+
+void cow_batch_begin(struct cow_meta_batch *batch, struct cow_origin *o,
+		     struct block_device *bdev, blk_opf_t opf)
+{
+	batch->origin = o;
+	batch->bdev = bdev;
+	batch->opf = opf;
+	batch->error = 0;
+	atomic_set(&batch->left, 1);
+	init_completion(&batch->done);
+}
+
+static void part_endio(struct bio *bio)
+{
+	struct part *part = container_of(bio, struct part, bio);
+	struct cow_meta_batch *batch = part->batch;
+
+	if (bio->bi_status) {
+		cow_flush_failed(batch->origin, part->disk, batch->opf, bio->bi_status);
+		WRITE_ONCE(batch->error, blk_status_to_errno(bio->bi_status));
+	}
+	bio_uninit(bio);
+	kfree(part);
+	/* The last one's end is that of the batch, whose memory may be gone then. */
+	if (atomic_dec_and_test(&batch->left))
+		complete(&batch->done);
+}
+
+/* Submit as much as fits one bio. Returns how many bytes, 0 without memory. */
+static size_t part_submit(struct cow_meta_batch *batch, sector_t sector, void *buffer,
+			  size_t bytes)
+{
+	unsigned int nr = min_t(size_t, BIO_MAX_VECS, (bytes >> PAGE_SHIFT) + 2);
+	struct part *part;
+	size_t done;
+
+	part = kmalloc(struct_size(part, vecs, nr), GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	if (!part)
+		return 0;
+	part->batch = batch;
+	part->disk = batch->bdev->bd_disk;
+	bio_init(&part->bio, batch->bdev, part->vecs, nr, batch->opf);
+	part->bio.bi_iter.bi_sector = sector;
+	part->bio.bi_end_io = part_endio;
+	done = cow_bio_add_buffer(&part->bio, buffer, bytes);
+	atomic_inc(&batch->left);
+	submit_bio(&part->bio);
+	return done;
+}
+
+void cow_batch_write(struct cow_meta_batch *batch, sector_t sector, void *buffer, size_t bytes)
+{
+	while (bytes && !READ_ONCE(batch->error)) {
+		size_t done = part_submit(batch, sector, buffer, bytes);
+
+		if (!done) {
+			int r = cow_meta_io_of(batch->origin, batch->bdev, batch->opf, sector,
+					       buffer, bytes);
+
+			if (r)
+				WRITE_ONCE(batch->error, r);
+			return;
+		}
+		buffer += done;
+		bytes -= done;
+		sector += done >> SECTOR_SHIFT;
+	}
+}
+
+int cow_batch_end(struct cow_meta_batch *batch)
+{
+	if (!atomic_dec_and_test(&batch->left))
+		cow_wait_for_io(&batch->done);
+	return batch->error;
+}

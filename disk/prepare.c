@@ -15,6 +15,7 @@
 #include "disk/blocks.h"
 #include "disk/commit.h"
 #include "disk/direct.h"
+#include "disk/io.h"
 #include "disk/meta.h"
 #include "disk/prepare.h"
 #include "disk/super.h"
@@ -38,50 +39,57 @@
 
 /* -------------------------------------------------- making table blocks ready */
 
-/* Empty blocks [@from, @to), all of one segment. */
-static int write_empty_run(struct cow_store *store, const struct cowsnap_segment *seg,
-			   u64 from, u64 to)
+/* Blocks [@from, @to) of one segment, which begin at @sector and have been cleared. */
+static void seal_empty_run(struct cow_store *store, u64 from, u64 to, sector_t sector, u8 *data)
+{
+	const size_t bytes = cow_meta_block_bytes(store->meta);
+
+	for (; from < to; from++) {
+		cow_meta_seal(store->meta, from, sector, data, 0, 0);
+		sector += bytes >> SECTOR_SHIFT;
+		data += bytes;
+	}
+}
+
+/* Empty blocks [@from, @to) with the memory for them, side by side. */
+static int write_empty_piece(struct cow_store *store, u64 from, u64 to, u8 *data)
 {
 	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
+	struct cow_meta_batch batch;
+	struct cowsnap_segment seg;
+	u64 index = 0, end;
+
+	memset(data, 0, (to - from) * g->block_bytes);
+	cow_meta_batch_begin(store->meta, &batch, cow_meta_fua(store->meta));
+	for (; from < to; index++) {
+		sector_t sector;
+		size_t bytes;
+
+		cowsnap_get_segment(g, index, &seg);
+		end = min_t(u64, seg.first_block + seg.blocks, to);
+		if (end <= from)
+			continue;
+		sector = cowsnap_block_sector(g, &seg, from - seg.first_block);
+		bytes = (end - from) * g->block_bytes;
+		seal_empty_run(store, from, end, sector, data);
+		cow_batch_write(&batch, sector, data, bytes);
+		data += bytes;
+		from = end;
+	}
+	return cow_meta_batch_end(store->meta, &batch);
+}
+
+/* Empty blocks [@from, @to). */
+static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
+{
 	u32 at_once = to - from;
 	u8 *large = cow_meta_alloc_blocks(store->meta, &at_once);
 	u8 *data = large ?: cow_meta_scratch(store->meta);
 	int r = 0;
 
-	while (from < to && !r) {
-		u32 i, nr = min_t(u64, to - from, at_once);
-		sector_t sector = cowsnap_block_sector(g, seg, from - seg->first_block);
-
-		memset(data, 0, (size_t)nr * g->block_bytes);
-		for (i = 0; i < nr; i++)
-			cow_meta_seal(store->meta, from + i,
-				      sector + i * (g->block_bytes >> SECTOR_SHIFT),
-				      data + i * g->block_bytes, 0, 0);
-		r = cow_meta_write(store->meta, cow_meta_fua(store->meta), sector, data,
-				   (size_t)nr * g->block_bytes);
-		from += nr;
-	}
+	for (; from < to && !r; from += at_once)
+		r = write_empty_piece(store, from, min_t(u64, from + at_once, to), data);
 	kvfree(large);
-	return r;
-}
-
-static int write_empty_blocks(struct cow_store *store, u64 from, u64 to)
-{
-	const struct cowsnap_geometry *g = cow_meta_geometry(store->meta);
-	struct cowsnap_segment seg;
-	u64 index = 0;
-	int r = 0;
-
-	for (; from < to && !r; index++) {
-		u64 end;
-
-		cowsnap_get_segment(g, index, &seg);
-		end = seg.first_block + seg.blocks;
-		if (end <= from)
-			continue;
-		r = write_empty_run(store, &seg, from, min(end, to));
-		from = end;
-	}
 	return r;
 }
 
@@ -299,30 +307,31 @@ void cow_super_fail_work(struct work_struct *work)
 
 /* ---------------------------------------------------------------- a new store */
 
-/* The first two table blocks are there. */
-static int super_first(struct cow_store *store)
+/*
+ * Its superblock names the table blocks up to @to, and all that they hold is there before: else a cut
+ * between the two would leave a damaged table. (Smaller blocks lie within what has to be zero in a
+ * new store, so the first two are: somebody else wrote that. The others come later.)
+ */
+static int super_first(struct cow_store *store, bool large, u32 to)
 {
 	unsigned int losses = cow_meta_losses(store->meta);
 	struct cow_change c;
 	int r = 0;
 
-	/*
-	 * What the second block holds is there before a superblock speaks of it: else a cut
-	 * between the two would leave a damaged table. (Smaller blocks lie within what has to be
-	 * zero in a new store: somebody else wrote that.)
-	 */
-	if (cow_meta_geometry(store->meta)->block_bytes == COWSNAP_MAX_BLOCK_BYTES)
-		r = write_empty_blocks(store, 1, 2);
+	if (large)
+		r = write_empty_blocks(store, 1, to);
 	r = r ?: cow_meta_flush(store->meta, losses);
 	if (r)
 		return r;
 	cow_change_fill(&c, store, NULL);
+	c.blocks = to;
 	c.either = true;
 	return cow_change_make(&c);
 }
 
 int cow_super_format(struct cow_store *store)
 {
+	bool large = cow_meta_block_bytes(store->meta) == COWSNAP_MAX_BLOCK_BYTES;
 	u8 uuid[16];
 	int r;
 
@@ -335,10 +344,11 @@ int cow_super_format(struct cow_store *store)
 	cow_super_lock(store);
 	WRITE_ONCE(store->space.blocks, 2);
 	cow_meta_seal_super_blocks(store->meta);
-	r = super_first(store);
+	r = super_first(store, large, large ? extend_to(store, 0) : 2);
 	cow_super_unlock(store);
 	/* More of them, if the store has more. */
-	r = r ?: extend(store, 0, false);
+	if (!large)
+		r = r ?: extend(store, 0, false);
 	if (r)
 		WRITE_ONCE(store->space.blocks, 0);
 	return r;

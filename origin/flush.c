@@ -123,6 +123,12 @@ static void flush_endio(struct bio *bio)
 	complete(&flush->done);
 }
 
+void cow_wait_for_io(struct completion *done)
+{
+	while (!wait_for_completion_io_timeout(done, WAIT_JIFFIES))
+		;
+}
+
 int cow_flush_io(struct cow_origin *o, struct block_device *bdev, struct bio *bio)
 {
 	struct flush flush = { .origin = o, .disk = bdev->bd_disk, .opf = bio->bi_opf };
@@ -131,8 +137,7 @@ int cow_flush_io(struct cow_origin *o, struct block_device *bdev, struct bio *bi
 	bio->bi_private = &flush;
 	bio->bi_end_io = flush_endio;
 	submit_bio(bio);
-	while (!wait_for_completion_io_timeout(&flush.done, WAIT_JIFFIES))
-		;
+	cow_wait_for_io(&flush.done);
 	return blk_status_to_errno(bio->bi_status);
 }
 

@@ -15,6 +15,7 @@
 
 #include "dm-cowsnap-compat.h"
 
+struct completion;
 struct cow_origin;
 
 /* Of the origin's device, or of a store's. */
@@ -48,6 +49,9 @@ void cow_flush_failed(struct cow_origin *origin, struct gendisk *disk, blk_opf_t
  */
 int cow_flush_io(struct cow_origin *origin, struct block_device *bdev, struct bio *bio);
 int cow_flush(struct cow_origin *origin, struct block_device *bdev);
+
+/* Wait for I/O: while a device hangs, whoever waits for it is no hung task. May sleep. */
+void cow_wait_for_io(struct completion *done);
 
 /*
  * A user's empty flush begins. If an earlier one has told of a loss, and no write with FUA came
