@@ -76,8 +76,8 @@ static void target_free(struct dm_target *ti, struct cow_target *ct)
 }
 
 /*
- * Take a reference on the origin. It may be frozen when the table is resumed: what that needs has the
- * time until then that it takes to open a store.
+ * Take a reference on the origin. It may be frozen when the table is resumed: what that needs has
+ * the time until then that it takes to open a store.
  */
 static int origin_attach(struct dm_target *ti, struct cow_target *ct)
 {

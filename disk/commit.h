@@ -95,8 +95,8 @@ int cow_meta_write(struct cow_meta *meta, blk_opf_t flags, sector_t sector, void
 		   size_t bytes);
 
 /*
- * Begin a batch of writes (disk/io.h) to the store, with the flags of cow_meta_fua(); its end returns
- * the negative errno of one that failed. May sleep.
+ * Begin a batch of writes (disk/io.h) to the store, with the flags of cow_meta_fua(). Its end
+ * returns 0, or the negative errno of one that failed. May sleep.
  */
 void cow_meta_batch_begin(struct cow_meta *meta, struct cow_meta_batch *batch, blk_opf_t flags);
 int cow_meta_batch_end(struct cow_meta *meta, struct cow_meta_batch *batch);

@@ -308,9 +308,9 @@ void cow_super_fail_work(struct work_struct *work)
 /* ---------------------------------------------------------------- a new store */
 
 /*
- * Its superblock names the table blocks up to @to, and all that they hold is there before: else a cut
- * between the two would leave a damaged table. (Smaller blocks lie within what has to be zero in a
- * new store, so the first two are: somebody else wrote that. The others come later.)
+ * Its superblock names the table blocks up to @to, and all that they hold is there before: else a
+ * cut between the two would leave a damaged table. (Smaller blocks lie within what has to be zero
+ * in a new store, so the first two are: somebody else wrote that. The others come later.)
  */
 static int super_first(struct cow_store *store, bool large, u32 to)
 {

@@ -9,7 +9,6 @@
 . "$(dirname "$0")/log.sh"
 
 need_target delay
-MIB=1048576
 exact_copies
 plan 18
 
@@ -79,7 +78,7 @@ like "$(checked "$store")" 'clean, 1 snapshots' "side by side: the store is soun
 # ---- one of them fails ----
 
 # Of the table blocks the first ones behind the superblocks' chunk, and the last ones.
-for at in $HEAD 4096; do
+for at in "$HEAD" 4096; do
 	fresh
 	swap_table cow "$(partly_table "$store" $at 2048 error)"
 	not_ok "error at $at: no snapshot is made" new_snapshot
