@@ -122,7 +122,7 @@ put_store:
 	return r;
 }
 
-/* It was resumed, or is gone. */
+/* It was resumed, is refused or gone. */
 static void table_prepared(struct cow_target *ct)
 {
 	if (ct->gathers)
@@ -130,7 +130,7 @@ static void table_prepared(struct cow_target *ct)
 	ct->gathers = false;
 }
 
-/* It was loaded, and may be resumed soon: what need not wait for that is begun. */
+/* It is loaded, and may be resumed soon: what need not wait for that is begun. */
 static int table_prepare(struct dm_target *ti, struct cow_target *ct,
 			 const struct cow_snap_args *args, bool has_snap)
 {

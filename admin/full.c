@@ -10,6 +10,7 @@
 #include "dm-cowsnap.h"
 #include "admin/full.h"
 #include "disk/super.h"
+#include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
 #include "store/room.h"
@@ -103,7 +104,7 @@ void cow_store_full_work(struct work_struct *work)
 	spin_unlock(&o->state_lock);
 	if (drop)
 		r = drop_one(store);
-	mutex_unlock(&o->admin_lock);
+	cow_admin_unlock(o);
 
 	spin_lock(&o->state_lock);
 	if (r == -ENOMEM && !store->closing)

@@ -272,7 +272,7 @@ static void merge_take_away(struct cow_merge *m)
 	cow_merge_unpark(m);
 	spin_unlock(&o->state_lock);
 	cow_origin_thaw(o);
-	mutex_unlock(&o->admin_lock);
+	cow_admin_unlock(o);
 }
 
 void cow_merge_stop(struct cow_store *store)

@@ -232,7 +232,7 @@ static int reclaim_prepare(struct cow_store *store, struct cow_live **live, u32 
 	*live = cow_store_kept_epochs(store);
 	*up_to = store->epoch;
 	r = *live ? end_own_writes(store) : -ENOMEM;
-	mutex_unlock(&store->origin->admin_lock);
+	cow_admin_unlock(store->origin);
 	return r;
 }
 
@@ -301,7 +301,7 @@ static bool is_in_doubt(struct cow_store *store)
 
 	mutex_lock(&store->origin->admin_lock);
 	is = store->loader;
-	mutex_unlock(&store->origin->admin_lock);
+	cow_admin_unlock(store->origin);
 	return is;
 }
 

@@ -378,7 +378,7 @@ static int take_runs(struct batch *b)
 		if (!r)
 			cow_origin_thaw(o);
 	}
-	mutex_unlock(&o->admin_lock);
+	cow_admin_unlock(o);
 	return r;
 }
 

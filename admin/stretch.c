@@ -76,7 +76,7 @@ static int stretch_close(struct cow_merge *m, u64 end)
 	r = cow_origin_drain(o, cow_hold_timeout());
 	if (!r)
 		cow_origin_thaw(o);
-	mutex_unlock(&o->admin_lock);
+	cow_admin_unlock(o);
 	/* Writes to the snapshot that are on their way into the map. */
 	if (!r)
 		wait_event(m->store->idle, stretch_is_quiet(m));
@@ -214,7 +214,7 @@ static int merge_finish(struct cow_merge *m)
 		DMINFO("store %pg: snapshot %u is merged into %pg", store->bdev, m->id,
 		       o->bdev);
 	}
-	mutex_unlock(&o->admin_lock);
+	cow_admin_unlock(o);
 	if (r)
 		return r;
 	queue_work(o->wq, &store->event_work);

@@ -4,7 +4,8 @@
  *
  * Nothing here may come from a pool that stores share: the device of a store can be a snapshot
  * in another store, whose metadata is read while this bio is waited for. So the bio is on the
- * stack, with room for a few pages if there is no memory for more.
+ * stack, with room for a few pages if there is no memory for more. Those of a batch have memory of
+ * their own; without it they go one by one.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -72,7 +73,6 @@ int cow_meta_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void 
 /* One of a batch. */
 struct part {
 	struct cow_meta_batch *batch;
-	struct gendisk *disk;
 	struct bio bio;
 	struct bio_vec vecs[];
 };
@@ -94,7 +94,8 @@ static void part_endio(struct bio *bio)
 	struct cow_meta_batch *batch = part->batch;
 
 	if (bio->bi_status) {
-		cow_flush_failed(batch->origin, part->disk, batch->opf, bio->bi_status);
+		cow_flush_failed(batch->origin, batch->bdev->bd_disk, batch->opf,
+				 bio->bi_status);
 		WRITE_ONCE(batch->error, blk_status_to_errno(bio->bi_status));
 	}
 	bio_uninit(bio);
@@ -116,7 +117,6 @@ static size_t part_submit(struct cow_meta_batch *batch, sector_t sector, void *b
 	if (!part)
 		return 0;
 	part->batch = batch;
-	part->disk = batch->bdev->bd_disk;
 	bio_init(&part->bio, batch->bdev, part->vecs, nr, batch->opf);
 	part->bio.bi_iter.bi_sector = sector;
 	part->bio.bi_end_io = part_endio;

@@ -332,6 +332,8 @@ static int super_first(struct cow_store *store, bool large, u32 to)
 int cow_super_format(struct cow_store *store)
 {
 	bool large = cow_meta_block_bytes(store->meta) == COWSNAP_MAX_BLOCK_BYTES;
+	/* The first is a superblock; no more than go at once. */
+	u32 to = large ? min(1 + COWSNAP_COMMIT_BLOCKS, store->space.max_blocks) : 2;
 	u8 uuid[16];
 	int r;
 
@@ -344,7 +346,7 @@ int cow_super_format(struct cow_store *store)
 	cow_super_lock(store);
 	WRITE_ONCE(store->space.blocks, 2);
 	cow_meta_seal_super_blocks(store->meta);
-	r = super_first(store, large, large ? extend_to(store, 0) : 2);
+	r = super_first(store, large, to);
 	cow_super_unlock(store);
 	/* More of them, if the store has more. */
 	if (!large)

@@ -119,7 +119,7 @@ struct cow_meta {
 
 	enum meta_phase phase;		/* by cmpxchg */
 	wait_queue_head_t wait;		/* phase became META_IDLE */
-	atomic_t nr_direct;		/* writes of cow_meta_write() under way */
+	atomic_t nr_direct;		/* writes of cow_meta_write(), and batches, under way */
 	atomic_t acquirers;		/* waiting: no commit starts before them */
 	bool unhurried;			/* who has acquired it has time, the device seeks */
 	struct list_head work_node;	/* origin->meta_work */

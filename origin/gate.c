@@ -58,9 +58,28 @@ bool cow_admin_try(struct cow_origin *o, unsigned int *noio)
 	return false;
 }
 
-void cow_admin_leave(struct cow_origin *o, unsigned int noio)
+/* After admin_lock was given back, or was not to be had. */
+static void spread_if_owed(struct cow_origin *o)
+{
+	/* Either this finds the lock free, or its holder finds @spread_owed. */
+	smp_mb();
+	while (READ_ONCE(o->spread_owed) && mutex_trylock(&o->admin_lock)) {
+		WRITE_ONCE(o->spread_owed, false);
+		cow_gate_spread(o);
+		mutex_unlock(&o->admin_lock);
+		smp_mb();
+	}
+}
+
+void cow_admin_unlock(struct cow_origin *o)
 {
 	mutex_unlock(&o->admin_lock);
+	spread_if_owed(o);
+}
+
+void cow_admin_leave(struct cow_origin *o, unsigned int noio)
+{
+	cow_admin_unlock(o);
 	memalloc_noio_restore(noio);
 }
 
@@ -105,26 +124,27 @@ bool cow_origin_enter(struct cow_bio *cb)
 void cow_gate_spread(struct cow_origin *o)
 {
 	lockdep_assert_held(&o->admin_lock);
-	if (!o->merge && !o->nr_gathering)
+	if (!o->merge && !atomic_read(&o->nr_gathering))
 		percpu_ref_switch_to_percpu(&o->gate);
 }
 
 bool cow_gate_gather(struct cow_origin *o)
 {
-	if (!mutex_trylock(&o->admin_lock))
+	unsigned int noio;
+
+	if (!cow_admin_try(o, &noio))
 		return false;
-	o->nr_gathering++;
+	atomic_inc(&o->nr_gathering);
 	percpu_ref_switch_to_atomic(&o->gate, NULL);
-	mutex_unlock(&o->admin_lock);
+	cow_admin_leave(o, noio);
 	return true;
 }
 
 void cow_gate_let_go(struct cow_origin *o)
 {
-	mutex_lock(&o->admin_lock);
-	o->nr_gathering--;
-	cow_gate_spread(o);
-	mutex_unlock(&o->admin_lock);
+	atomic_dec(&o->nr_gathering);
+	WRITE_ONCE(o->spread_owed, true);
+	spread_if_owed(o);
 }
 
 void cow_origin_thaw(struct cow_origin *o)

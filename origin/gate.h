@@ -17,6 +17,12 @@ unsigned int cow_admin_enter(struct cow_origin *origin);
 void cow_admin_leave(struct cow_origin *origin, unsigned int noio);
 
 /*
+ * Give admin_lock back, by whoever took it by himself: and have the gate count per processor again,
+ * if a table left that to its holder. May sleep, without the lock.
+ */
+void cow_admin_unlock(struct cow_origin *origin);
+
+/*
  * The same for who may have suspended what the holder waits for. False: somebody holds it, and
  * there is nothing to leave. Any context that is a task's.
  */
@@ -57,13 +63,16 @@ int cow_origin_drain(struct cow_origin *origin, unsigned long timeout);
 void cow_origin_thaw(struct cow_origin *origin);
 
 /*
- * A table was loaded whose resumption may shut the gate: until it is let go, which the caller owes,
+ * A table is loaded whose resumption may shut the gate: until it is let go, which the caller owes,
  * writes are counted in one place. Does not wait for that. False: not just now, and nothing is
  * owed; it is done when the gate is shut. Context: a task's.
  */
 bool cow_gate_gather(struct cow_origin *origin);
 
-/* The table was resumed, or is gone. Count per processor again, if no other one needs else. */
+/*
+ * The table was resumed, is refused or gone. Count per processor again, if no other one needs else.
+ * Who holds admin_lock is not waited for, but does that when he leaves. Context: may sleep.
+ */
 void cow_gate_let_go(struct cow_origin *origin);
 
 /*

@@ -77,7 +77,8 @@ struct cow_origin {
 	struct work_struct writeback_work;	/* io/decide.c */
 	void (*decide_again)(struct cow_bio *cb);	/* see cow_bio_decide_again() */
 	struct completion writes_drained;	/* origin/gate.c; admin_lock */
-	unsigned int nr_gathering;	/* tables that were loaded and not resumed: the same */
+	atomic_t nr_gathering;		/* tables that are loaded, or were and not resumed yet */
+	bool spread_owed;		/* one of them has gone: origin/gate.c; READ_ONCE */
 	atomic_t nr_users;		/* bios that a merge waits for: at work, or for a copy */
 	wait_queue_head_t quiet;	/* where it does */
 
