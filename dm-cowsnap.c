@@ -153,6 +153,14 @@ static int table_prepare(struct dm_target *ti, struct cow_target *ct,
 	return r;
 }
 
+/* It is in force, or cannot be: what its resumption need not wait for is begun. */
+static void table_resumed(struct cow_target *ct)
+{
+	table_prepared(ct);
+	if (ct->store)
+		cow_store_begin_log(ct->store);
+}
+
 /* It is in use again, or gone: dm removes a device without resuming it. */
 static void table_unsuspend(struct cow_target *ct)
 {
@@ -241,7 +249,7 @@ static int origin_preresume(struct dm_target *ti)
 {
 	int r = resume_noio(ti);
 
-	table_prepared(ti->private);
+	table_resumed(ti->private);
 	return r;
 }
 
@@ -527,7 +535,7 @@ static int snap_preresume(struct dm_target *ti)
 		r = cow_snap_activate(ct->snap, ti->len);
 	if (!r)
 		WRITE_ONCE(ct->table.shows_snap, true);
-	table_prepared(ct);
+	table_resumed(ct);
 	return r;
 }
 
@@ -561,7 +569,7 @@ static int merge_preresume(struct dm_target *ti)
 
 	if (!r)
 		r = merge_begin(ct);
-	table_prepared(ct);
+	table_resumed(ct);
 	return r;
 }
 

@@ -247,9 +247,7 @@ static void store_hook(struct cow_store *store)
 	spin_unlock(&o->state_lock);
 	if (store->options.throttle < 100)
 		cow_engine_set_throttle(o->engine, store->options.throttle);
-	/* The log gets its first zones. */
-	if (store->meta)
-		queue_delayed_work(o->wq, &store->zone_work, 0);
+	WRITE_ONCE(store->log_is_due, store->meta);
 }
 
 /*
@@ -294,6 +292,14 @@ int cow_store_activate(struct cow_store *store)
 
 	cow_admin_leave(store->origin, noio);
 	return r;
+}
+
+void cow_store_begin_log(struct cow_store *store)
+{
+	if (!READ_ONCE(store->log_is_due))
+		return;
+	WRITE_ONCE(store->log_is_due, false);
+	queue_delayed_work(store->origin->wq, &store->zone_work, 0);
 }
 
 int cow_snap_activate(struct cow_snap *snap, sector_t nr_sectors)

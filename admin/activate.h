@@ -24,4 +24,11 @@ int cow_store_activate(struct cow_store *store);
  */
 int cow_snap_activate(struct cow_snap *snap, sector_t nr_sectors);
 
+/*
+ * The log gets its first zones, if the store has just come into force. That writes, and holds the
+ * lock of superblocks: so it is for when nobody who has suspended the origin waits for these any
+ * more. Context: a task's.
+ */
+void cow_store_begin_log(struct cow_store *store);
+
 #endif

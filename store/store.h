@@ -102,6 +102,7 @@ struct cow_store {
 	struct cow_losses losses;	/* origin/flush.c */
 	char persistence;		/* 'N' or 'P' */
 	bool writable;
+	bool log_is_due;		/* cow_store_begin_log(); READ_ONCE */
 	bool keeps_tables;		/* opened for a merge: what is read of them stays */
 	bool meets_late;		/* see cow_store_meet_origin(); admin_lock */
 	struct list_head snaps;		/* store/snapshots.c; admin_lock and state_lock */
