@@ -61,13 +61,14 @@ bool cow_admin_try(struct cow_origin *o, unsigned int *noio)
 /* After admin_lock was given back, or was not to be had. */
 static void spread_if_owed(struct cow_origin *o)
 {
-	/* Either this finds the lock free, or its holder finds @spread_owed. */
-	smp_mb();
-	while (READ_ONCE(o->spread_owed) && mutex_trylock(&o->admin_lock)) {
+	for (;;) {
+		/* Either this finds the lock free, or its holder finds @spread_owed. */
+		smp_mb();
+		if (!READ_ONCE(o->spread_owed) || !mutex_trylock(&o->admin_lock))
+			return;
 		WRITE_ONCE(o->spread_owed, false);
 		cow_gate_spread(o);
 		mutex_unlock(&o->admin_lock);
-		smp_mb();
 	}
 }
 

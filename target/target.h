@@ -24,7 +24,7 @@ struct cow_target {
 	enum cow_discard discard;
 	struct cow_given options;
 	bool claimed;			/* in dm-snapshot's place */
-	bool gathers;			/* not resumed since it was loaded: cow_gate_let_go() is owed */
+	bool gathers;			/* cow_gate_let_go() is owed: not resumed since the load */
 	bool not_sealed;		/* the origin was looked at, for a table without a store */
 	bool discard_given;
 	bool id_given;
