@@ -343,17 +343,17 @@ static void take_unseen(struct batch *b)
 
 /*
  * Reclaim has dead_lock for as long as it takes: it is not waited for when the store is closed, nor
- * by whoever wants @other meanwhile, which is taken first. False: it is closed.
+ * by whoever wants admin_lock of @o meanwhile, which is taken first. False: it is closed.
  */
-static bool lock_dead(struct cow_store *store, struct mutex *other)
+static bool lock_dead(struct cow_store *store, struct cow_origin *o)
 {
 	while (!READ_ONCE(store->settle.stopped)) {
-		if (other)
-			mutex_lock(other);
+		if (o)
+			mutex_lock(&o->admin_lock);
 		if (mutex_trylock(&store->dead_lock))
 			return true;
-		if (other)
-			mutex_unlock(other);
+		if (o)
+			cow_admin_unlock(o);
 		schedule_timeout_uninterruptible(RECLAIM_JIFFIES);
 	}
 	return false;
@@ -369,7 +369,7 @@ static int take_runs(struct batch *b)
 	struct cow_origin *o = store->origin;
 	int r = 0;
 
-	if (!lock_dead(store, &o->admin_lock))
+	if (!lock_dead(store, o))
 		return 0;
 	take_unseen(b);
 	mutex_unlock(&store->dead_lock);

@@ -147,6 +147,7 @@ int cow_store_create_snap(struct cow_store *store, unsigned int id)
 	if (!snap)
 		return -ENOMEM;
 	r = cow_snap_activate(snap, cow_origin_length(store->origin));
+	cow_store_begin_log(store);
 	mutex_lock(&cow_registry_mutex);
 	cow_snap_put(snap);
 	mutex_unlock(&cow_registry_mutex);

@@ -95,6 +95,13 @@ static bool will_log(struct cow_store *store, const struct cow_given *given)
 	return mode != COWSNAP_LOG_OFF;
 }
 
+/* Zones are left, or named: at once, unless cow_store_begin_log() is going to. */
+static void look_at_zones(struct cow_store *store)
+{
+	if (!READ_ONCE(store->log_is_due))
+		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+}
+
 /* The disk says that it redirects before it does. */
 static int store_set_redirect(struct cow_store *store, const struct cow_given *given)
 {
@@ -130,7 +137,7 @@ static int store_set_redirect(struct cow_store *store, const struct cow_given *g
 			cow_zones_outgrow(store);
 		spin_unlock(&store->origin->state_lock);
 		/* Whatever becomes of the other options. */
-		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+		look_at_zones(store);
 	}
 	cow_admin_leave(store->origin, noio);
 	return r;
@@ -170,9 +177,8 @@ int cow_store_set_options(struct cow_store *store, const struct cow_given *given
 		cow_store_settle(store);
 	}
 	spin_unlock(&store->origin->state_lock);
-	/* Zones are left, or named. */
 	if (store->meta && is_given(given, COW_OPTION_LOG))
-		mod_delayed_work(store->origin->wq, &store->zone_work, 0);
+		look_at_zones(store);
 	if (is_given(given, COW_OPTION_THROTTLE)) {
 		cow_engine_set_throttle(store->origin->engine, given->value.throttle);
 		cow_merge_hurry(store->origin);

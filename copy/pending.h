@@ -64,7 +64,6 @@ struct cow_pending {
 	bool check_source;		/* the source is a version with a checksum, */
 	u32 source_epoch;		/* of this epoch */
 	bool kept;			/* in the undo buffer */
-	bool alone;			/* and is written by itself; worker */
 	/* In a commit: engine's worker only. */
 	struct list_head member;	/* meta->members */
 	u64 ticket;			/* it is durable when this ticket is */

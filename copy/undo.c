@@ -5,10 +5,9 @@
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
  * store later, many in a row, when they fill an eighth of the buffer or have waited a second;
- * on a non-rotational store, or with many copies under way, when they are 64 KiB. Where the cache
- * of a disk takes them at once (store/cache.h) each is written as soon as its write is likely to
- * be home. If the buffer is full, a copy is written first, as without a buffer. The same if the store's
- * writes complete synchronously (RAM disks): then writing takes no longer than keeping.
+ * on a non-rotational store, or with many copies under way, when they are 64 KiB. If the buffer
+ * is full, a copy is written first, as without a buffer. The same if the store's writes complete
+ * synchronously (RAM disks): then writing takes no longer than keeping.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -36,10 +35,8 @@
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
-/* How long a copy waits for others, at most; */
+/* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
-/* and where a cache takes it at once, for the write of home, which it would be in the way of. */
-#define UNDO_SOON	1UL
 
 /* Such a part of the buffer is written at a time to a rotational store, */
 #define UNDO_SHARE	8U
@@ -47,12 +44,6 @@
 /* and so much to others, or while so many copies are under way. */
 #define UNDO_BATCH_SECTORS	128U
 #define UNDO_DEEP		8U
-
-/* Copies no larger than this are written one by one if a cache takes them at once, */
-#define UNDO_SINGLE_SECTORS	128U
-/* which so many of a new store find out. It may be full for a while. */
-#define UNDO_LEARNS		32U
-#define UNDO_CACHE_WEIGHT	256U
 
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
@@ -139,9 +130,6 @@ static void undo_done(struct cow_job *job)
 	if (p->status)
 		cow_store_invalidate(p->store, COW_SNAP_INVALID,
 				     "old data could not be written to the store");
-	if (p->alone)
-		cow_cache_judge(&p->store->cache, UNDO_CACHE_WEIGHT,
-				ktime_to_ns(ktime_sub(job->ended, job->begun)));
 	spin_lock(&o->state_lock);
 	cow_pending_forget_kept(p);
 	/* A closing store waits for its last kept copy, so p->store may be freed after this. */
@@ -154,33 +142,12 @@ static const struct cow_job_ops undo_ops = {
 	.done = undo_done,
 };
 
-/*
- * A cache that outlives a loss of power puts writes in order by itself. Once it is full, whoever
- * comes behind many copies in a row waits until it has room for all of them.
- */
-static bool has_cache(const struct cow_store *store)
-{
-	return cow_cache_is_there(&store->cache, UNDO_CACHE_WEIGHT);
-}
-
-/* May a cache be asked for, by how long it takes to write this copy? */
-static bool can_tell(const struct cow_store *store, const struct cow_job *job)
-{
-	return bdev_rot(store->bdev) && !bdev_write_cache(store->bdev) &&
-	       job->nr_sectors <= UNDO_SINGLE_SECTORS;
-}
-
 /* Have all kept copies written. origin->state_lock held. */
 static void undo_drain(struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	if (list_empty(&store->undo))
 		return;
-	if (list_is_singular(&store->undo)) {
-		struct cow_job *job = list_first_entry(&store->undo, struct cow_job, node);
-
-		container_of(job, struct cow_pending, job)->alone = can_tell(store, job);
-	}
 	cow_engine_resume(store->origin->engine, &store->undo);
 	store->sectors_in_undo = 0;
 }
@@ -207,34 +174,18 @@ static bool undo_is_due(const struct cow_store *store)
 	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
 }
 
-/* Is this copy to be written by itself, to find that out? */
-static bool is_to_tell(struct cow_store *store, const struct cow_job *job)
-{
-	struct cow_cache *cache = &store->cache;
-
-	if (!list_empty(&store->undo) || has_cache(store) || !can_tell(store, job))
-		return false;
-	if (cache->asked >= UNDO_LEARNS)
-		return cow_cache_is_probed(cache);
-	cache->asked++;
-	return true;
-}
-
 void cow_undo_add(struct cow_pending *p)
 {
 	struct cow_store *store = p->store;
-	bool tells;
 
 	lockdep_assert_held(&store->origin->state_lock);
 	p->job.ops = &undo_ops;
-	tells = is_to_tell(store, &p->job);
 	list_add_tail(&p->job.node, &store->undo);
 	store->sectors_in_undo += kept_sectors(&p->job);
-	if (tells || undo_is_due(store) || store->undo_closed)
+	if (undo_is_due(store) || store->undo_closed)
 		undo_drain(store);
 	else
-		queue_delayed_work(store->origin->wq, &store->undo_work,
-				   has_cache(store) ? UNDO_SOON : UNDO_WAIT);
+		queue_delayed_work(store->origin->wq, &store->undo_work, UNDO_WAIT);
 }
 
 void cow_undo_drop(struct cow_pending *p)

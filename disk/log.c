@@ -42,7 +42,6 @@
 #include "disk/slots.h"
 #include "origin/flush.h"
 #include "origin/origin.h"
-#include "store/cache.h"
 #include "store/space.h"
 #include "store/store.h"
 #include "store/zones.h"
@@ -85,9 +84,15 @@ MODULE_PARM_DESC(log_gap,
 /*
  * A disk that turns takes longer for a record by itself and without a gap. So a cache that outlives
  * a loss of power has taken it, and brings table blocks and data home in the order that suits it: a
- * record is one more write then (store/cache.h). While it is full, it is none that serves.
+ * record is one more write then. A full cache has writes wait as well, so one that ends at once
+ * tells more than one that waits. One copy of so many still finds out, and if it has waited, the
+ * next one as well.
  */
-#define CACHE_WEIGHT		8U
+#define QUICK_NS		(200U * NSEC_PER_USEC)
+#define QUICK_TELLS		8U	/* one that ends at once adds this, another takes 1 */
+#define QUICK_MOST		128U
+#define QUICK_ENOUGH		64U	/* from here on there is a cache */
+#define QUICK_PROBE		256U	/* copies */
 
 /* Whose record is not judged by the time it takes. */
 #define NOT_JUDGED		COW_LOG_SIZES
@@ -300,13 +305,24 @@ static bool is_worth_a_record(const struct cow_store *store, const struct cow_jo
 	       !cow_engine_writes_at_once(store->origin->engine);
 }
 
-/* Does a cache take all records at once? Counts copies. */
+/* Does a cache take all records at once? Counts copies: one in QUICK_PROBE finds out again. */
 static bool is_cached(struct cow_meta *meta)
 {
-	struct cow_cache *cache = &meta->log.cache;
+	struct cow_log *log = &meta->log;
 
-	return cow_cache_is_there(cache, CACHE_WEIGHT) && bdev_rot(meta->store->bdev) &&
-	       !cow_cache_is_probed(cache);
+	return log->quick >= QUICK_ENOUGH && bdev_rot(meta->store->bdev) &&
+	       log->passed_over++ % QUICK_PROBE;
+}
+
+static void judge_cache(struct cow_log *log, u64 ns)
+{
+	if (ns < QUICK_NS) {
+		log->quick = min(log->quick + QUICK_TELLS, QUICK_MOST);
+	} else if (log->quick) {
+		log->quick--;
+		/* The cache may be gone: the next copy finds out. */
+		log->passed_over = 0;
+	}
 }
 
 /* Could a record take the run? */
@@ -613,7 +629,7 @@ static void judge_time(struct cow_meta *meta, const struct cow_log_write *w)
 		return;
 	meta->log.ended_ns = w->ended_ns;
 	if (w->alone)
-		cow_cache_judge(&meta->log.cache, CACHE_WEIGHT, w->ended_ns - w->sent_ns);
+		judge_cache(&meta->log, w->ended_ns - w->sent_ns);
 	if (w->size != NOT_JUDGED)
 		cow_gap_note(&meta->log.gap[w->size],
 			     min_t(u64, div_u64(w->ended_ns - w->sent_ns, NSEC_PER_USEC), U32_MAX),

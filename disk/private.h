@@ -78,7 +78,8 @@ struct cow_log {
 	u64 nr_durable;			/* records, over all zones; READ_ONCE */
 	struct cow_gap gap[COW_LOG_SIZES];	/* engine's worker */
 	u64 ended_ns;			/* when the last one ended; engine's worker */
-	struct cow_cache cache;		/* of the store's disk, by its records; the same */
+	u32 quick;			/* records that end at once: judge_cache(); the same */
+	u32 passed_over;		/* copies that were spared a record for that; the same */
 };
 
 enum meta_phase {

@@ -66,7 +66,8 @@ static void spread_if_owed(struct cow_origin *o)
 		smp_mb();
 		if (!READ_ONCE(o->spread_owed) || !mutex_trylock(&o->admin_lock))
 			return;
-		WRITE_ONCE(o->spread_owed, false);
+		/* Before the tables are counted: who goes then owes it again. */
+		smp_store_mb(o->spread_owed, false);
 		cow_gate_spread(o);
 		mutex_unlock(&o->admin_lock);
 	}
@@ -144,6 +145,8 @@ bool cow_gate_gather(struct cow_origin *o)
 void cow_gate_let_go(struct cow_origin *o)
 {
 	atomic_dec(&o->nr_gathering);
+	/* Pairs with smp_store_mb(): who has not seen this does not overwrite what follows. */
+	smp_mb__after_atomic();
 	WRITE_ONCE(o->spread_owed, true);
 	spread_if_owed(o);
 }

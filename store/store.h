@@ -22,7 +22,6 @@
 
 #include "dm-cowsnap-exception.h"
 #include "origin/flush.h"
-#include "store/cache.h"
 #include "store/known.h"
 #include "store/options.h"
 #include "store/snapshots.h"
@@ -194,7 +193,6 @@ struct cow_store {
 	sector_t undo_sectors;
 	unsigned int undo_reserved;	/* KiB; admin_lock */
 	unsigned int undo_closed;	/* times: nothing more is kept */
-	struct cow_cache cache;		/* of its disk, by single copies: copy/undo.c */
 	struct delayed_work undo_work;
 
 	/* Under state_lock. */
