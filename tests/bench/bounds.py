@@ -52,7 +52,8 @@ bound("create", ["first"], ["cowsnap P"], ["p99.9"],
       "with 7.7 ms, has written the header of its store when the table was loaded, and has no record.")
 bound("d-hardware-raid", ["kept-beside"], ["cowsnap P, far"], ["rate"],
       "At dm-snapshot's pace the neighbour has .979 of what it has beside dm-snapshot, and .983 with each of "
-      "two other seeds; the limit is .98. Half of P's writes take at most 7.5 ms there, of dm-snapshot's 11.3.")
+      "two other seeds; the limit is .98. Half of P's writes take at most 7.5 ms there, of dm-snapshot's "
+      "11.3.")
 bound("ssd", ["again"], ["cowsnap P"], ["p99"],
       "41 of 4,096 writes are slower than that, and the timer has 102 ticks meanwhile: it depends on "
       "where in a write they fall. Where a request takes 80.3 µs instead of 80, p99 of P is .0947 and that "
