@@ -187,6 +187,8 @@ def summary(figures):
 
 def markdown(cases, found):
     by_case = {case.name: figures_of(case.name, found["cases"][case.name]) for case in cases}
-    parts = [HEAD.format(mention=MENTION if earlier.others(found) else "", **found), summary([one for some in by_case.values() for one in some])]
+    mention = MENTION if earlier.others(found) else ""
+    parts = [HEAD.format(mention=mention, **found),
+             summary([one for some in by_case.values() for one in some])]
     parts += [case_markdown(case, by_case[case.name]) for case in cases if by_case[case.name]]
     return "".join(parts).rstrip() + "\n"

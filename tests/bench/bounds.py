@@ -55,7 +55,7 @@ bound("d-hardware-raid", ["kept-beside"], ["cowsnap P, far"], ["rate"],
       "two other seeds; the limit is .98. Half of P's writes take at most 7.5 ms there, of dm-snapshot's "
       "11.3.")
 bound("ssd", ["again"], ["cowsnap P"], ["p99"],
-      "41 of 4,096 writes are slower than that, and the timer has 102 ticks meanwhile: it depends on "
+      "41 of 4,096 writes are slower than that, and 47 interrupts of the timer come meanwhile: it depends on "
       "where in a write they fall. Where a request takes 80.3 µs instead of 80, p99 of P is .0947 and that "
       "of dm-snapshot .0957 ms; with 80.7 µs .0876 and .0865; with a tick that goes on while the processor "
       "idles .0896 and .0865.")

@@ -13,15 +13,15 @@ class Earlier:
     def __init__(self, path):
         found = jsonfile.read(path)
         self.cases = {name: keyed(cells) for name, cells in found["cases"].items()}
-        self.measured = found["measured"]
+        self.measured = found.get("measured") or all_of(found)
         self.repeated = found["repeated"]
         self.partial = found["partial"]
 
     def add(self, cases, found):
         """Put into what was @found what was not measured now, in the order of the report's rows."""
         found["partial"] = self.partial
-        now, measured = found["cases"], found["measured"]
-        found.update(cases={}, measured={})
+        now, measured, repeated = found["cases"], found["measured"], found["repeated"]
+        found.update(cases={}, measured={}, targets={}, repeated={})
         for case in cases:
             new = keyed(now.get(case.name, []))
             old = self.cases.get(case.name, {})
@@ -31,7 +31,7 @@ class Earlier:
                                             **measured.get(case.name, {})}
             found["targets"][case.name] = [target.as_dict() for target in
                                            case.reached(found["cases"][case.name])]
-            found["repeated"].setdefault(case.name, self.repeated.get(case.name))
+            found["repeated"][case.name] = repeated.get(case.name, self.repeated.get(case.name))
 
 
 def key_of(cell):
