@@ -33,6 +33,7 @@
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
+#include "store/error.h"
 #include "store/known.h"
 #include "store/room.h"
 #include "store/snapshots.h"
@@ -199,15 +200,37 @@ static int store_reserve(struct cow_store *store)
 	return r ?: cow_store_reserve_undo(store, store->options.undo_buffer);
 }
 
-void cow_store_prepare(struct cow_store *store)
+/* A new store gets its superblocks, whoever needs them first. */
+static int store_format(struct cow_store *store)
+{
+	if (!store->meta || cow_store_is_formatted(store))
+		return 0;
+	return store->writable ? cow_super_format(store) : -EROFS;
+}
+
+/* The store of an origin that cannot be seen yet does not know how long that is. */
+static int prepare_new(struct cow_store *store, char **error)
+{
+	int r = store->writable && !store->meets_late ? store_format(store) : 0;
+
+	if (r)
+		cow_fail(error, "Store %pg cannot be written (error %d)", store->bdev, r);
+	return r;
+}
+
+int cow_store_prepare(struct cow_store *store, char **error)
 {
 	unsigned int noio;
+	int r = 0;
 
 	if (!cow_admin_try(store->origin, &noio))
-		return;
-	if (list_empty(&store->node))
+		return 0;
+	if (list_empty(&store->node)) {
 		store_reserve(store);
+		r = prepare_new(store, error);
+	}
 	cow_admin_leave(store->origin, noio);
+	return r;
 }
 
 /* Do all that can fail. The origin is frozen if this succeeds. */
@@ -220,8 +243,7 @@ static int store_make_ready(struct cow_store *store)
 	r = store_reserve(store);
 	if (r)
 		return r;
-	if (store->meta && !cow_store_is_formatted(store))
-		r = store->writable ? cow_super_format(store) : -EROFS;
+	r = store_format(store);
 	if (!r)
 		cow_trackers_read(store);
 	if (!r)

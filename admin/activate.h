@@ -10,11 +10,12 @@ struct cow_store;
 
 /*
  * A table that names the store was loaded: what takes its time is done now, as users of the origin
- * may be suspended when it is resumed. What fails is tried again then, and so is all of it if
+ * may be suspended when it is resumed. The store takes its memory; if there is not enough, it is
+ * asked for again then. A new store gets its superblocks. All of it is left for later if
  * admin_lock is held: the program that loads may have suspended what its holder waits for. May
- * sleep for memory.
+ * sleep. 0, or a negative errno: the store cannot be written, and *@error says so.
  */
-void cow_store_prepare(struct cow_store *store);
+int cow_store_prepare(struct cow_store *store, char **error);
 
 /* Protect the snapshots in the store from now on. May sleep. */
 int cow_store_activate(struct cow_store *store);
