@@ -409,7 +409,7 @@ int cow_super_write(struct cow_store *store, struct cow_snap *snap)
 		return 0;
 	cow_super_lock(store);
 	cow_change_fill(&c, store, snap);
-	/* A store that no table has been resumed of has no superblocks yet. */
+	/* A store whose tables are only loaded may have no superblocks yet. */
 	if (cow_store_is_formatted(store))
 		r = change_write(&c, !has_own_block(snap));
 	cow_super_unlock(store);

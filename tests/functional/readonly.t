@@ -5,6 +5,8 @@
 # written, and is as whole as any other.
 
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/store.sh"
+. "$(dirname "$0")/log.sh"
 
 MIB=1048576
 
@@ -48,8 +50,8 @@ dmcreate s "" --notable
 dmload s "$(snap_table "$base" "$store" P 8)"
 dmsetup message o 0 commit "$store"
 dmremove s
-ok "a message writes nothing to a store that has not been resumed" \
-	cmp -n $MIB "$(loop_file "$store")" /dev/zero
+like "$(checked "$store")" 'clean, 0 snapshots' \
+	"a message to a store that has not been resumed makes no snapshot in it"
 # What is behind the first 6 MiB stays uncopied.
 exact_copies
 dmcreate s "$(snap_table "$base" "$store" P 8)"
