@@ -93,54 +93,33 @@ static int origin_attach(struct dm_target *ti, struct cow_target *ct)
 	return 0;
 }
 
-/* Take a reference on the store that the table names, and on its snapshot if it has one. */
-static int store_attach(struct dm_target *ti, struct cow_target *ct,
-			const struct cow_snap_args *args, bool has_snap)
-{
-	struct cow_store *store = cow_store_get(ct->origin, ct->store_dev->bdev, args,
-						&ti->error);
-	struct cow_snap *snap = NULL;
-
-	if (IS_ERR(store))
-		return PTR_ERR(store);
-	if (has_snap)
-		snap = cow_snap_get(store, args, &ti->error);
-	if (IS_ERR(snap)) {
-		cow_store_put(store);
-		return PTR_ERR(snap);
-	}
-	ct->store = store;
-	ct->snap = snap;
-	return 0;
-}
-
 /* Take references on the rest of what the table names, and list it. */
 static int target_attach(struct dm_target *ti, struct cow_target *ct,
 			 const struct cow_snap_args *args, bool has_snap)
 {
-	int r = 0;
+	int r;
 
 	lockdep_assert_held(&cow_registry_mutex);
-	if (ct->store_dev)
-		r = store_attach(ti, ct, args, has_snap);
+	if (!ct->store_dev)
+		goto add;
+	ct->store = cow_store_get(ct->origin, ct->store_dev->bdev, args, &ti->error);
+	r = PTR_ERR_OR_ZERO(ct->store);
 	if (r)
 		return r;
+	if (has_snap) {
+		ct->snap = cow_snap_get(ct->store, args, &ti->error);
+		r = PTR_ERR_OR_ZERO(ct->snap);
+		if (r)
+			goto put_store;
+	}
+add:
 	ct->table.snap = ct->snap;
 	cow_table_add(&ct->table, ct->origin, ct->store);
 	return 0;
-}
 
-/* Give back the references that it has. */
-static void target_detach(struct cow_target *ct)
-{
-	mutex_lock(&cow_registry_mutex);
-	cow_table_del(&ct->table);
-	if (ct->snap)
-		cow_snap_put(ct->snap);
-	if (ct->store)
-		cow_store_put(ct->store);
-	cow_origin_put(ct->origin);
-	mutex_unlock(&cow_registry_mutex);
+put_store:
+	cow_store_put(ct->store);
+	return r;
 }
 
 /* It was resumed, is refused or gone. */
@@ -151,7 +130,7 @@ static void table_prepared(struct cow_target *ct)
 	ct->gathers = false;
 }
 
-/* It is loaded, and may be resumed soon: what need not wait for that is done. */
+/* It is loaded, and may be resumed soon: what need not wait for that is begun. */
 static int table_prepare(struct dm_target *ti, struct cow_target *ct,
 			 const struct cow_snap_args *args, bool has_snap)
 {
@@ -162,12 +141,15 @@ static int table_prepare(struct dm_target *ti, struct cow_target *ct,
 	mutex_lock(&cow_registry_mutex);
 	r = target_attach(ti, ct, args, has_snap);
 	mutex_unlock(&cow_registry_mutex);
-	if (!r && ct->store)
-		r = cow_store_prepare(ct->store, &ti->error);
-	if (!r)
+	if (!r) {
+		if (ct->store)
+			cow_store_prepare(ct->store);
 		return 0;
+	}
 	table_prepared(ct);
-	target_detach(ct);
+	mutex_lock(&cow_registry_mutex);
+	cow_origin_put(ct->origin);
+	mutex_unlock(&cow_registry_mutex);
 	return r;
 }
 
@@ -194,7 +176,14 @@ static void target_dtr(struct dm_target *ti)
 
 	table_unsuspend(ct);
 	table_prepared(ct);
-	target_detach(ct);
+	mutex_lock(&cow_registry_mutex);
+	cow_table_del(&ct->table);
+	if (ct->snap)
+		cow_snap_put(ct->snap);
+	if (ct->store)
+		cow_store_put(ct->store);
+	cow_origin_put(ct->origin);
+	mutex_unlock(&cow_registry_mutex);
 	target_free(ti, ct);
 }
 

@@ -33,7 +33,6 @@
 #include "origin/gate.h"
 #include "origin/origin.h"
 #include "store/epochs.h"
-#include "store/error.h"
 #include "store/known.h"
 #include "store/room.h"
 #include "store/snapshots.h"
@@ -200,37 +199,15 @@ static int store_reserve(struct cow_store *store)
 	return r ?: cow_store_reserve_undo(store, store->options.undo_buffer);
 }
 
-/* A new store gets its superblocks, whoever needs them first. */
-static int store_format(struct cow_store *store)
-{
-	if (!store->meta || cow_store_is_formatted(store))
-		return 0;
-	return store->writable ? cow_super_format(store) : -EROFS;
-}
-
-/* The store of an origin that cannot be seen yet does not know how long that is. */
-static int prepare_new(struct cow_store *store, char **error)
-{
-	int r = store->writable && !store->meets_late ? store_format(store) : 0;
-
-	if (r)
-		cow_fail(error, "Store %pg cannot be written (error %d)", store->bdev, r);
-	return r;
-}
-
-int cow_store_prepare(struct cow_store *store, char **error)
+void cow_store_prepare(struct cow_store *store)
 {
 	unsigned int noio;
-	int r = 0;
 
 	if (!cow_admin_try(store->origin, &noio))
-		return 0;
-	if (list_empty(&store->node)) {
+		return;
+	if (list_empty(&store->node))
 		store_reserve(store);
-		r = prepare_new(store, error);
-	}
 	cow_admin_leave(store->origin, noio);
-	return r;
 }
 
 /* Do all that can fail. The origin is frozen if this succeeds. */
@@ -240,14 +217,14 @@ static int store_make_ready(struct cow_store *store)
 	int r;
 
 	lockdep_assert_held(&o->admin_lock);
+	/* A new store has been read only, as its device is read-only. */
+	if (store->meta && !cow_store_is_formatted(store))
+		return -EROFS;
 	r = store_reserve(store);
 	if (r)
 		return r;
-	r = store_format(store);
-	if (!r)
-		cow_trackers_read(store);
-	if (!r)
-		r = cow_origin_freeze(o);
+	cow_trackers_read(store);
+	r = cow_origin_freeze(o);
 	/* The engine keeps its pages, as many as its largest chunk needs. */
 	if (r)
 		cow_store_reserve_undo(store, 0);
@@ -269,6 +246,7 @@ static void store_hook(struct cow_store *store)
 	spin_unlock(&o->state_lock);
 	if (store->options.throttle < 100)
 		cow_engine_set_throttle(o->engine, store->options.throttle);
+	store->is_new = false;
 	WRITE_ONCE(store->log_is_due, store->meta);
 }
 

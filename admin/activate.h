@@ -10,12 +10,11 @@ struct cow_store;
 
 /*
  * A table that names the store was loaded: what takes its time is done now, as users of the origin
- * may be suspended when it is resumed. The store takes its memory; if there is not enough, it is
- * asked for again then. A new store gets its superblocks. All of it is left for later if
+ * may be suspended when it is resumed. What fails is tried again then, and so is all of it if
  * admin_lock is held: the program that loads may have suspended what its holder waits for. May
- * sleep. 0, or a negative errno: the store cannot be written, and *@error says so.
+ * sleep for memory.
  */
-int cow_store_prepare(struct cow_store *store, char **error);
+void cow_store_prepare(struct cow_store *store);
 
 /* Protect the snapshots in the store from now on. May sleep. */
 int cow_store_activate(struct cow_store *store);

@@ -32,7 +32,7 @@ static bool id_is_right(struct cow_store *store, const struct cow_snap_args *arg
 			char **error)
 {
 	bool exists = cow_snap_find(store, args->id);
-	bool first = !args->id && list_empty(&store->snaps) && !store->epoch && !args->merge;
+	bool first = !store->epoch && list_empty(&store->snaps) && cow_snap_may_be_first(args);
 
 	if (exists && args->create)
 		cow_fail(error,

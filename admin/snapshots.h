@@ -22,6 +22,12 @@ struct cow_snap_args {
 	sector_t nr_sectors;
 };
 
+/* Can the table make the first snapshot of a store? */
+static inline bool cow_snap_may_be_first(const struct cow_snap_args *args)
+{
+	return !args->merge && (args->create || !args->id);
+}
+
 /* Find snapshot args->id of @store, or prepare to make it, as cow_store_get(). */
 struct cow_snap *cow_snap_get(struct cow_store *store, const struct cow_snap_args *args,
 			      char **error);

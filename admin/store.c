@@ -12,6 +12,7 @@
  * to; of a persistent one, what dm-cowsnap-format.h describes.
  */
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "dm-cowsnap-exception.h"
@@ -139,6 +140,15 @@ static void init_work(struct cow_store *store)
 	INIT_DELAYED_WORK(&store->track_idle_work, cow_track_idle_work);
 }
 
+/* What a new store does by default depends on its origin's device. */
+static void look_at_origin(struct cow_store *store)
+{
+	struct block_device *bdev = store->origin->bdev;
+
+	store->options.copy_ahead = cow_ahead_default(bdev, store->chunk_sectors);
+	store->options.copy_around = cow_around_default(bdev);
+}
+
 static struct cow_store *store_alloc(struct cow_origin *origin, struct block_device *bdev,
 				     char persistence, unsigned int chunk_sectors)
 {
@@ -171,8 +181,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	store->writable = !bdev_read_only(bdev);
 	store->below_water = true;
 	cow_options_init(&store->options);
-	store->options.copy_ahead = cow_ahead_default(origin->bdev, chunk_sectors);
-	store->options.copy_around = cow_around_default(origin->bdev);
+	look_at_origin(store);
 	store->meets_late = !bdev_nr_sectors(origin->bdev);
 	if (persistence == 'N')
 		store->options.undo_buffer = cow_undo_default();
@@ -186,6 +195,26 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 		       &origin->state_lock);
 	list_add_tail_rcu(&store->flush_node, &origin->flush_stores);
 	return store;
+}
+
+/* Wait for all work items of the store. */
+static void stop_works(struct cow_store *store)
+{
+	spin_lock(&store->origin->state_lock);
+	WRITE_ONCE(store->closing, true);
+	spin_unlock(&store->origin->state_lock);
+	wake_up(&store->idle);
+	flush_work(&store->fail_work);
+	cancel_work_sync(&store->mark_work);
+	cancel_delayed_work_sync(&store->note_work);
+	cancel_delayed_work_sync(&store->zone_work);
+	/* Zones that are taken ask for more tables. */
+	cancel_work_sync(&store->extend_work);
+	cancel_delayed_work_sync(&store->current_work);
+	cancel_delayed_work_sync(&store->full_work);
+	cancel_delayed_work_sync(&store->reclaim_work);
+	cancel_work_sync(&store->event_work);
+	flush_work(&store->check_work);
 }
 
 /* Expedited, as device-mapper's own: who removes a table may have suspended the origin. */
@@ -312,21 +341,55 @@ static bool features_allow(struct cow_store *store, const struct cowsnap_super *
 	return false;
 }
 
-static int open_persistent(struct cow_store *store, const struct cow_snap_args *args,
-			   enum cow_content content, const struct cowsnap_super *super,
-			   char **error)
+/* Whether the length is right of an origin that is not there yet is seen when it is met. */
+static int open_new(struct cow_store *store, const struct cow_snap_args *args, char **error)
+{
+	store->is_new = true;
+	store->origin_sectors = bdev_nr_sectors(store->origin->bdev) ?: args->nr_sectors;
+	return open_tables(store, pick_block_bytes(store), error);
+}
+
+static int open_old(struct cow_store *store, const struct cow_snap_args *args,
+		    const struct cowsnap_super *super, char **error)
 {
 	int r;
 
-	if (content == COW_CONTENT_NEW) {
-		store->origin_sectors = bdev_nr_sectors(store->origin->bdev);
-		return open_tables(store, pick_block_bytes(store), error);
-	}
 	if (!features_allow(store, super, error))
 		return -EINVAL;
 	r = open_tables(store, le32_to_cpu(super->block_bytes), error);
 	store->keeps_tables = args->merge;
 	return r ?: cow_load(store, super, error);
+}
+
+/*
+ * Before anybody suspends the origin to make the first snapshot. A table that is refused leaves a
+ * new device as it is.
+ */
+static int format(struct cow_store *store, const struct cow_snap_args *args, char **error)
+{
+	unsigned int noio;
+	int r;
+
+	if (!store->writable || store->epoch || !cow_snap_may_be_first(args) ||
+	    (store->meets_late && !store->is_new))
+		return 0;
+	/* Others may have suspended what memory would wait for. */
+	noio = memalloc_noio_save();
+	r = cow_super_format(store);
+	memalloc_noio_restore(noio);
+	if (r)
+		cow_fail(error, "Store %pg cannot be written (error %d)", store->bdev, r);
+	return r;
+}
+
+static int open_persistent(struct cow_store *store, const struct cow_snap_args *args,
+			   enum cow_content content, const struct cowsnap_super *super,
+			   char **error)
+{
+	int r = content == COW_CONTENT_NEW ? open_new(store, args, error) :
+		open_old(store, args, super, error);
+
+	return r ?: format(store, args, error);
 }
 
 /* A table may leave the size of chunks to the store. */
@@ -386,6 +449,7 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 		r = open_persistent(store, args, content, super, error) ?:
 		    cow_seal_alone(store, error);
 	if (r) {
+		stop_works(store);
 		store_quiesce(store);
 		store_free(store);
 		return ERR_PTR(r);
@@ -459,8 +523,8 @@ static int store_checkpoint(struct cow_store *store)
 {
 	int r;
 
-	/* One that has not met its origin was read, and no more. */
-	if (!cow_store_is_formatted(store) || store->meets_late)
+	/* One that has not met its origin was read, and no more; or it was made, and no more. */
+	if (!cow_store_is_formatted(store) || store->meets_late || store->is_new)
 		return 0;
 	if (!store->writable)
 		return store->invalid_not_on_disk ? -EROFS : 0;
@@ -473,26 +537,6 @@ static int store_checkpoint(struct cow_store *store)
 		      store->invalid_not_on_disk ?
 		      ": its snapshots are invalid, but it does not say so" : "");
 	return r;
-}
-
-/* Wait for all work items of the store. */
-static void stop_works(struct cow_store *store)
-{
-	spin_lock(&store->origin->state_lock);
-	WRITE_ONCE(store->closing, true);
-	spin_unlock(&store->origin->state_lock);
-	wake_up(&store->idle);
-	flush_work(&store->fail_work);
-	cancel_work_sync(&store->mark_work);
-	cancel_delayed_work_sync(&store->note_work);
-	cancel_delayed_work_sync(&store->zone_work);
-	/* Zones that are taken ask for more tables. */
-	cancel_work_sync(&store->extend_work);
-	cancel_delayed_work_sync(&store->current_work);
-	cancel_delayed_work_sync(&store->full_work);
-	cancel_delayed_work_sync(&store->reclaim_work);
-	cancel_work_sync(&store->event_work);
-	flush_work(&store->check_work);
 }
 
 /* The last table is gone. */
@@ -614,10 +658,9 @@ static int check_late(struct cow_store *store)
 		DMERR("%s", error);
 		return -EINVAL;
 	}
-	if (!cow_store_is_formatted(store)) {
-		store->origin_sectors = bdev_nr_sectors(o->bdev);
-		store->options.copy_around = cow_around_default(o->bdev);
-	} else if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {
+	if (store->is_new)
+		look_at_origin(store);
+	if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {
 		DMERR("store %pg is for an origin of %llu sectors, %pg has %llu: use that one",
 		      store->bdev, (u64)store->origin_sectors, o->bdev,
 		      (u64)bdev_nr_sectors(o->bdev));

@@ -329,7 +329,7 @@ static int super_first(struct cow_store *store, bool large, u32 to)
 	return cow_change_make(&c);
 }
 
-int cow_super_format(struct cow_store *store)
+static int super_begin(struct cow_store *store)
 {
 	bool large = cow_meta_block_bytes(store->meta) == COWSNAP_MAX_BLOCK_BYTES;
 	/* The first is a superblock; no more than go at once. */
@@ -337,21 +337,23 @@ int cow_super_format(struct cow_store *store)
 	u8 uuid[16];
 	int r;
 
-	/* After a failed attempt the uuid stays, since it may be on the disk. */
-	if (!store->super_sequence) {
-		generate_random_uuid(uuid);
-		cow_meta_set_uuid(store->meta, uuid);
-		cow_meta_set_sequence(store->meta, 0, 0);
-	}
+	generate_random_uuid(uuid);
+	cow_meta_set_uuid(store->meta, uuid);
+	cow_meta_set_sequence(store->meta, 0, 0);
 	cow_super_lock(store);
 	WRITE_ONCE(store->space.blocks, 2);
 	cow_meta_seal_super_blocks(store->meta);
 	r = super_first(store, large, to);
 	cow_super_unlock(store);
+	return r;
+}
+
+int cow_super_format(struct cow_store *store)
+{
+	int r = cow_store_is_formatted(store) ? 0 : super_begin(store);
+
 	/* More of them, if the store has more. */
-	if (!large)
-		r = r ?: extend(store, 0, false);
-	if (r)
-		WRITE_ONCE(store->space.blocks, 0);
+	if (!r && store->space.blocks == 2)
+		r = extend(store, 0, false);
 	return r;
 }

@@ -7,7 +7,10 @@
 
 struct cow_store;
 
-/* Make a new store on a device of zeroes. May sleep. */
+/*
+ * Make a new store on a device of zeroes, or go on with one that was not made to its end. Nobody
+ * else knows the store yet. May sleep. 0, or a negative errno: close it.
+ */
 int cow_super_format(struct cow_store *store);
 
 /*

@@ -409,7 +409,7 @@ int cow_super_write(struct cow_store *store, struct cow_snap *snap)
 		return 0;
 	cow_super_lock(store);
 	cow_change_fill(&c, store, snap);
-	/* A store whose tables are only loaded may have no superblocks yet. */
+	/* A new store on a read-only device has no superblocks. */
 	if (cow_store_is_formatted(store))
 		r = change_write(&c, !has_own_block(snap));
 	cow_super_unlock(store);

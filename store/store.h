@@ -105,6 +105,7 @@ struct cow_store {
 	bool log_is_due;		/* cow_store_begin_log(); READ_ONCE */
 	bool keeps_tables;		/* opened for a merge: what is read of them stays */
 	bool meets_late;		/* see cow_store_meet_origin(); admin_lock */
+	bool is_new;			/* never in force: no more than made; admin_lock */
 	struct list_head snaps;		/* store/snapshots.c; admin_lock and state_lock */
 	struct xarray ids;		/* id -> struct cow_snap; as @snaps */
 	struct list_head tables;	/* struct cow_table: origin/tables.c */
