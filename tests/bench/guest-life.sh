@@ -141,18 +141,16 @@ merge_snapshot()
 	MADE=(origin)
 }
 
-# wait_merged: each look takes the processor for milliseconds, which those who write meanwhile would
-# feel. So there are few: the next comes when four fifths of what is left should be done. What else
-# it takes to look and to wait takes no process.
+# wait_merged: each look takes the processor from those who write meanwhile. So there are few: the next
+# comes when four fifths of what is left should be done. What it takes to look and to wait takes no
+# process: see merging().
 wait_merged()
 {
-	local begin=${EPOCHREALTIME/./} all=0 left used meta pause most never
+	local begin=${EPOCHREALTIME/./} all=0 left used meta pause most
 
-	mkfifo /tmp/never
-	exec {never}<>/tmp/never
-	rm /tmp/never
 	while :; do
-		read -r _ _ _ used meta _ <<<"$(dmsetup status origin)"
+		echo >&"${LOOKS[1]}"
+		read -r _ _ _ used meta _ <&"${LOOKS[0]}"
 		left=$((${used%%/*} - meta))
 		((left > 0)) || break
 		((all)) || all=$left
@@ -164,20 +162,24 @@ wait_merged()
 		((pause < most)) || pause=$most
 		((pause < 2000)) || pause=2000
 		printf -v pause '%d.%03d' $((pause / 1000)) $((pause % 1000))
-		read -rt "$pause" -u "$never" || true
+		# Nobody writes there without being asked.
+		read -rt "$pause" <&"${LOOKS[0]}" || true
 	done
-	exec {never}<&-
 }
 
 # merging NAME KIND MEGABYTES: MB/s of what has to come home.
 merging()
 {
-	local begin
+	local begin looker
 
+	coproc LOOKS { looks origin; }
 	begin=$(now)
 	merge_snapshot "$2"
 	wait_merged
 	figure "$1" "$(awk "BEGIN { print $3 * 1.048576 / ($(now) - $begin) * 1e9 }")"
+	looker=$LOOKS_PID
+	eval "exec ${LOOKS[1]}>&-"
+	wait "$looker"
 }
 
 # plain_copy NAME MEGABYTES: from the first store's place to the origin's, 1 MiB at a time.
