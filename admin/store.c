@@ -171,6 +171,7 @@ static struct cow_store *store_alloc(struct cow_origin *origin, struct block_dev
 	xa_init_flags(&store->records, XA_FLAGS_ALLOC);
 	xa_init(&store->record_chunks);
 	mutex_init(&store->records_lock);
+	mutex_init(&store->left.lock);
 	store->origin = origin;
 	store->bdev = bdev;
 	store->persistence = persistence;

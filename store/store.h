@@ -30,6 +30,15 @@
 
 struct cow_loader;
 struct cow_merge;
+
+/* Chunks that a snapshot still has to merge, as they were counted: admin/merge.c. */
+struct cow_left {
+	struct mutex lock;		/* of what follows */
+	u32 epoch;			/* of the snapshot; 0: not counted yet */
+	unsigned long counted;		/* jiffies */
+	u64 from;			/* chunk: those that follow it are counted */
+	u64 nr;
+};
 struct cow_meta;
 struct cow_origin;
 
@@ -162,6 +171,7 @@ struct cow_store {
 	/* A merge: admin/merge.c. */
 	struct cow_snap *merging;	/* as the superblock has it; state_lock, READ_ONCE */
 	u64 merge_chunk;		/* what is below is merged, durably; READ_ONCE */
+	struct cow_left left;
 	struct cow_merge *merge;	/* at work on it; admin_lock */
 	struct workqueue_struct *merge_wq;	/* NULL before the first one; admin_lock */
 
@@ -194,6 +204,8 @@ struct cow_store {
 	sector_t undo_sectors;
 	unsigned int undo_reserved;	/* KiB; admin_lock */
 	unsigned int undo_closed;	/* times: nothing more is kept */
+	unsigned int undo_rests;	/* so many copies are not kept */
+	u64 undo_until_ns;		/* what is being written takes no longer; ktime_get_ns() */
 	struct delayed_work undo_work;
 
 	/* Under state_lock. */
