@@ -7,7 +7,8 @@
  * store later, many in a row, when they fill an eighth of the buffer or have waited a second;
  * on a non-rotational store, or with many copies under way, when they are 64 KiB. If the buffer
  * is full, a copy is written first, as without a buffer. The same if the store's writes complete
- * synchronously (RAM disks): then writing takes no longer than keeping.
+ * synchronously (RAM disks): then writing takes no longer than keeping. And the same for a while if
+ * the store has taken much longer for what was kept than a disk does.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -45,6 +46,17 @@
 #define UNDO_BATCH_SECTORS	128U
 #define UNDO_DEEP		8U
 
+/*
+ * A disk has taken much in a row by then: it finds the place, writes 20 MB a second, and may serve
+ * others in between. A cache that is full takes longer, as it has to write its own blocks first,
+ * from all over the disk, and whoever comes next waits for all of that. It takes one copy at a time
+ * as fast, so nothing is kept for so many copies.
+ */
+#define UNDO_SEEK_NS		(30 * NSEC_PER_MSEC)
+#define UNDO_SECTOR_NS		25600U
+#define UNDO_OTHER_NS		(16 * NSEC_PER_MSEC)
+#define UNDO_REST		4096U
+
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
 MODULE_PARM_DESC(undo_buffer,
@@ -66,6 +78,16 @@ static sector_t kept_sectors(const struct cow_job *job)
 	return round_up(job->nr_sectors + job->pad_sectors, PAGE_SECTORS);
 }
 
+/* A copy is to be kept: not now? */
+static bool undo_rests(struct cow_store *store)
+{
+	lockdep_assert_held(&store->origin->state_lock);
+	if (!store->undo_rests)
+		return false;
+	store->undo_rests--;
+	return true;
+}
+
 bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 {
 	struct cow_store *store = p->store;
@@ -77,7 +99,8 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 	    cow_engine_writes_at_once(store->origin->engine))
 		return false;
 	spin_lock(&store->origin->state_lock);
-	keep = store->undo_sectors + sectors <= undo_most(store) && !store->undo_closed;
+	keep = !undo_rests(store) && !store->undo_closed &&
+	       store->undo_sectors + sectors <= undo_most(store);
 	if (keep) {
 		store->undo_sectors += sectors;
 		/* Before it is in the map: see snap_waits_for_data(). */
@@ -131,6 +154,8 @@ static void undo_done(struct cow_job *job)
 		cow_store_invalidate(p->store, COW_SNAP_INVALID,
 				     "old data could not be written to the store");
 	spin_lock(&o->state_lock);
+	if (ktime_get_ns() > p->store->undo_until_ns)
+		p->store->undo_rests = UNDO_REST;
 	cow_pending_forget_kept(p);
 	/* A closing store waits for its last kept copy, so p->store may be freed after this. */
 	undo_end(p);
@@ -142,12 +167,28 @@ static const struct cow_job_ops undo_ops = {
 	.done = undo_done,
 };
 
+/* A full share of the buffer? */
+static bool has_share(const struct cow_store *store)
+{
+	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
+}
+
+/* When what is about to be written should have been. Less than a share is not looked at. */
+static u64 undo_until_ns(const struct cow_store *store)
+{
+	if (!has_share(store))
+		return U64_MAX;
+	return ktime_get_ns() + UNDO_SEEK_NS + store->sectors_in_undo * UNDO_SECTOR_NS +
+	       store->origin->nr_pendings * UNDO_OTHER_NS;
+}
+
 /* Have all kept copies written. origin->state_lock held. */
 static void undo_drain(struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	if (list_empty(&store->undo))
 		return;
+	store->undo_until_ns = undo_until_ns(store);
 	cow_engine_resume(store->origin->engine, &store->undo);
 	store->sectors_in_undo = 0;
 }
@@ -171,7 +212,7 @@ static bool undo_is_due(const struct cow_store *store)
 {
 	if (store->sectors_in_undo >= UNDO_BATCH_SECTORS && few_are_enough(store))
 		return true;
-	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
+	return has_share(store);
 }
 
 void cow_undo_add(struct cow_pending *p)
