@@ -4,11 +4,12 @@
  *
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
- * store later, many in a row, when they fill an eighth of the buffer or have waited a second;
- * on a non-rotational store, or with many copies under way, when they are 64 KiB. If the buffer
- * is full, a copy is written first, as without a buffer. The same if the store's writes complete
- * synchronously (RAM disks): then writing takes no longer than keeping. And the same for a while if
- * the store has taken much longer for what was kept than a disk does.
+ * store later, many in a row, when they fill an eighth of the buffer (128 KiB at first, twice as
+ * much each time) or have waited a second; on a non-rotational store, or with many copies under
+ * way, when they are 64 KiB. If the buffer is full, a copy is written first, as without a buffer.
+ * The same if the store's writes complete synchronously (RAM disks): then writing takes no longer
+ * than keeping. And the same for a while if the store has taken much longer for what was kept than
+ * a disk does.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -39,23 +40,25 @@
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
 
-/* Such a part of the buffer is written at a time to a rotational store, */
+/* Such a part of the buffer is written at a time to a rotational store, less at first, */
 #define UNDO_SHARE	8U
+#define UNDO_FIRST_SECTORS	((sector_t)256)
+#define UNDO_GROWN_MOST		16U
 
 /* and so much to others, or while so many copies are under way. */
 #define UNDO_BATCH_SECTORS	128U
 #define UNDO_DEEP		8U
 
 /*
- * A disk has taken much in a row by then: it finds the place, writes 20 MB a second, and may serve
- * others in between. A cache that is full takes longer, as it has to write its own blocks first,
- * from all over the disk, and whoever comes next waits for all of that. It takes one copy at a time
- * as fast, so nothing is kept for so many copies.
+ * A disk has taken what it is given by then: it finds the place, writes 20 MB a second, and may
+ * serve others in between. A cache that is full takes longer, as it has to write its own blocks
+ * first, from all over the disk, and whoever comes next waits for all of that. It takes one copy at
+ * a time as fast, so nothing is kept for so many copies.
  */
 #define UNDO_SEEK_NS		(30 * NSEC_PER_MSEC)
 #define UNDO_SECTOR_NS		25600U
 #define UNDO_OTHER_NS		(16 * NSEC_PER_MSEC)
-#define UNDO_REST		4096U
+#define UNDO_REST		8192U
 
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
@@ -138,6 +141,37 @@ static void undo_end(struct cow_pending *p)
 	spin_lock(&o->state_lock);
 }
 
+/* So much is written at a time. */
+static sector_t undo_share(const struct cow_store *store)
+{
+	return min(undo_most(store) / UNDO_SHARE, UNDO_FIRST_SECTORS << store->undo_grown);
+}
+
+static bool has_share(const struct cow_store *store)
+{
+	return store->undo_sectors >= undo_share(store);
+}
+
+/* A share is about to be written. If the last one was not slow, the next one may be larger. */
+static void undo_set_time(struct cow_store *store)
+{
+	if (store->undo_until_ns && store->undo_grown < UNDO_GROWN_MOST)
+		store->undo_grown++;
+	store->undo_until_ns = ktime_get_ns() + UNDO_SEEK_NS +
+			       store->sectors_in_undo * UNDO_SECTOR_NS +
+			       store->origin->nr_pendings * UNDO_OTHER_NS;
+}
+
+/* What was kept has been written. */
+static void undo_look_at_time(struct cow_store *store)
+{
+	if (!store->undo_until_ns || ktime_get_ns() <= store->undo_until_ns)
+		return;
+	store->undo_rests = UNDO_REST;
+	store->undo_grown = 0;
+	store->undo_until_ns = 0;
+}
+
 static void undo_ready(struct cow_job *job)
 {
 	struct cow_pending *p = container_of(job, struct cow_pending, job);
@@ -154,8 +188,7 @@ static void undo_done(struct cow_job *job)
 		cow_store_invalidate(p->store, COW_SNAP_INVALID,
 				     "old data could not be written to the store");
 	spin_lock(&o->state_lock);
-	if (ktime_get_ns() > p->store->undo_until_ns)
-		p->store->undo_rests = UNDO_REST;
+	undo_look_at_time(p->store);
 	cow_pending_forget_kept(p);
 	/* A closing store waits for its last kept copy, so p->store may be freed after this. */
 	undo_end(p);
@@ -167,28 +200,14 @@ static const struct cow_job_ops undo_ops = {
 	.done = undo_done,
 };
 
-/* A full share of the buffer? */
-static bool has_share(const struct cow_store *store)
-{
-	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
-}
-
-/* When what is about to be written should have been. Less than a share is not looked at. */
-static u64 undo_until_ns(const struct cow_store *store)
-{
-	if (!has_share(store))
-		return U64_MAX;
-	return ktime_get_ns() + UNDO_SEEK_NS + store->sectors_in_undo * UNDO_SECTOR_NS +
-	       store->origin->nr_pendings * UNDO_OTHER_NS;
-}
-
 /* Have all kept copies written. origin->state_lock held. */
 static void undo_drain(struct cow_store *store)
 {
 	lockdep_assert_held(&store->origin->state_lock);
 	if (list_empty(&store->undo))
 		return;
-	store->undo_until_ns = undo_until_ns(store);
+	if (has_share(store))
+		undo_set_time(store);
 	cow_engine_resume(store->origin->engine, &store->undo);
 	store->sectors_in_undo = 0;
 }

@@ -39,6 +39,7 @@ struct cow_left {
 	u64 from;			/* chunk: those that follow it are counted */
 	u64 nr;
 };
+
 struct cow_meta;
 struct cow_origin;
 
@@ -205,7 +206,8 @@ struct cow_store {
 	unsigned int undo_reserved;	/* KiB; admin_lock */
 	unsigned int undo_closed;	/* times: nothing more is kept */
 	unsigned int undo_rests;	/* so many copies are not kept */
-	u64 undo_until_ns;		/* what is being written takes no longer; ktime_get_ns() */
+	unsigned int undo_grown;	/* how often what is written at a time was doubled */
+	u64 undo_until_ns;		/* it is slow from then on; ktime_get_ns(); 0: no matter */
 	struct delayed_work undo_work;
 
 	/* Under state_lock. */

@@ -9,7 +9,7 @@
 need fio
 need_target delay flakey
 MIB=1048576
-plan 50
+plan 56
 echo 0 >"$PARAMETERS/copy_around"
 
 base=$(mkloop 32M)
@@ -84,6 +84,35 @@ swap_table cow "$(delay_table "$store" 0 8000)"
 put_letter /dev/mapper/o B 0 $MIB
 ok "1 MiB is written while the store's writes are late" [ "$(buffered)" -ge 2048 ]
 all_old "late writes"
+down
+
+# ---- a store that is slow to take what is kept ----
+
+# A share is 128 KiB at first, and taken in good time 256 KiB; late, and nothing is kept for a while.
+up undo_buffer 4096
+swap_table cow "$(delay_table "$store" 0 1000)"
+put_letter /dev/mapper/o B 0 131072 4096
+ok "slow: a share is kept, and written" wait_for 60 nothing_buffered
+swap_table cow "$(linear_table "$store")"
+dm suspend --noflush cow
+put_letter /dev/mapper/o B $MIB 4096 &
+writer=$!
+sleep 1
+not_ok "slow: then a write waits for the store" has_ended "$writer"
+dm resume cow
+ok "slow: then it goes on with the store" wait "$writer"
+all_old "slow"
+down
+up undo_buffer 4096
+for at in 1 2 3; do
+	put_letter /dev/mapper/o B $((at * MIB)) 131072 4096
+	wait_for 60 nothing_buffered
+done
+dm suspend --noflush cow
+put_letter /dev/mapper/o B 0 131072 4096
+ok "in good time: what follows is kept: $(buffered) sectors" [ "$(buffered)" -ge 256 ]
+dm resume cow
+all_old "in good time"
 down
 
 # ---- without ----
