@@ -17,6 +17,7 @@
  * What a crash leaves: the superblock's merge_chunk is at or behind `done`. In the stretch in
  * between the origin has nothing but what was copied there, so copying it once more does no harm.
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -43,6 +44,10 @@
 
 /* What is left is counted anew so long after it was. */
 #define COUNT_JIFFIES	(10 * HZ)
+
+/* After so many the processor, which may be the only one, is left to others. */
+#define COUNT_PIECE	2048U
+#define COUNT_REST_US	20U
 
 void cow_merge_hurry(struct cow_origin *o)
 {
@@ -306,20 +311,22 @@ void cow_merge_stop(struct cow_store *store)
 
 static u64 count_differing(const struct cow_snap *snap, u64 from, u64 end)
 {
+	unsigned int looked_at = 0;
 	struct cow_extent ext;
 	u64 nr = 0;
 
 	while (cow_map_next_differing(&snap->store->map, from, end, snap->epoch, &ext)) {
 		nr += ext.nr;
 		from = ext.chunk + ext.nr;
-		cond_resched();
+		if (!(++looked_at % COUNT_PIECE))
+			usleep_range(COUNT_REST_US, 4 * COUNT_REST_US);
 	}
 	return nr;
 }
 
 /*
- * Counting all of them takes the processor for 50 ns each. Whoever looks often has those counted
- * that were merged since, until it is so long ago that what was written meanwhile may matter.
+ * Counting all of them takes 50 ns each. Whoever looks often has those counted that were merged
+ * since, until it is so long ago that what was written meanwhile may matter.
  */
 static u64 left_from(const struct cow_snap *snap, u64 at, u64 end)
 {
