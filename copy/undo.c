@@ -55,9 +55,9 @@
  * first, from all over the disk, and whoever comes next waits for all of that. It takes one copy at
  * a time as fast, so nothing is kept for so many copies.
  */
-#define UNDO_SEEK_NS		(30 * NSEC_PER_MSEC)
+#define UNDO_SEEK_NS		(20 * NSEC_PER_MSEC)
 #define UNDO_SECTOR_NS		25600U
-#define UNDO_OTHER_NS		(16 * NSEC_PER_MSEC)
+#define UNDO_OTHER_NS		(8 * NSEC_PER_MSEC)
 #define UNDO_REST		8192U
 
 static unsigned int undo_buffer = 8192;
@@ -152,9 +152,16 @@ static bool has_share(const struct cow_store *store)
 	return store->undo_sectors >= undo_share(store);
 }
 
-/* A share is about to be written. If the last one was not slow, the next one may be larger. */
+/*
+ * What is kept is about to be written. The time is looked at if it is a share. If the last one was
+ * not slow, the next one may be larger.
+ */
 static void undo_set_time(struct cow_store *store)
 {
+	if (!has_share(store)) {
+		store->undo_until_ns = 0;
+		return;
+	}
 	if (store->undo_until_ns && store->undo_grown < UNDO_GROWN_MOST)
 		store->undo_grown++;
 	store->undo_until_ns = ktime_get_ns() + UNDO_SEEK_NS +
@@ -206,8 +213,7 @@ static void undo_drain(struct cow_store *store)
 	lockdep_assert_held(&store->origin->state_lock);
 	if (list_empty(&store->undo))
 		return;
-	if (has_share(store))
-		undo_set_time(store);
+	undo_set_time(store);
 	cow_engine_resume(store->origin->engine, &store->undo);
 	store->sectors_in_undo = 0;
 }
