@@ -115,6 +115,50 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 	return keep;
 }
 
+/* So much is written at a time. */
+static sector_t undo_share(const struct cow_store *store)
+{
+	return min(undo_most(store) / UNDO_SHARE, UNDO_FIRST_SECTORS << store->undo_grown);
+}
+
+static bool has_share(const struct cow_store *store)
+{
+	return store->undo_sectors >= undo_share(store);
+}
+
+/* Some of what was kept is being written. */
+static bool undo_is_written(const struct cow_store *store)
+{
+	return store->undo_sectors > store->sectors_in_undo;
+}
+
+/* What is kept is about to be written. Its time is looked at if it is a share. */
+static void undo_set_time(struct cow_store *store)
+{
+	u64 takes_ns = UNDO_SEEK_NS + store->sectors_in_undo * UNDO_SECTOR_NS +
+		       store->origin->nr_pendings * UNDO_OTHER_NS;
+
+	if (undo_is_written(store))
+		store->undo_until_ns += store->undo_until_ns ? takes_ns : 0;
+	else
+		store->undo_until_ns = has_share(store) ? ktime_get_ns() + takes_ns : 0;
+}
+
+/* Some has been written. */
+static void undo_look_at_time(struct cow_store *store)
+{
+	if (!store->undo_until_ns)
+		return;
+	if (ktime_get_ns() > store->undo_until_ns) {
+		store->undo_rests = UNDO_REST;
+		store->undo_grown = 0;
+		store->undo_until_ns = 0;
+	} else if (!undo_is_written(store)) {
+		store->undo_grown = min(store->undo_grown + 1, UNDO_GROWN_MOST);
+		store->undo_until_ns = 0;
+	}
+}
+
 /* It is kept no longer: bios that waited decide again. Drops the lock meanwhile. */
 static void undo_end(struct cow_pending *p)
 	__releases(&p->store->origin->state_lock) __acquires(&p->store->origin->state_lock)
@@ -126,6 +170,7 @@ static void undo_end(struct cow_pending *p)
 
 	lockdep_assert_held(&o->state_lock);
 	store->undo_sectors -= kept_sectors(&p->job);
+	undo_look_at_time(store);
 	WRITE_ONCE(store->nr_undo, store->nr_undo - 1);
 	list_splice_init(&p->parked, &parked);
 	cow_pending_free(o, p);
@@ -139,44 +184,6 @@ static void undo_end(struct cow_pending *p)
 		cow_bio_decide_again(cb);
 	}
 	spin_lock(&o->state_lock);
-}
-
-/* So much is written at a time. */
-static sector_t undo_share(const struct cow_store *store)
-{
-	return min(undo_most(store) / UNDO_SHARE, UNDO_FIRST_SECTORS << store->undo_grown);
-}
-
-static bool has_share(const struct cow_store *store)
-{
-	return store->undo_sectors >= undo_share(store);
-}
-
-/*
- * What is kept is about to be written. The time is looked at if it is a share. If the last one was
- * not slow, the next one may be larger.
- */
-static void undo_set_time(struct cow_store *store)
-{
-	if (!has_share(store)) {
-		store->undo_until_ns = 0;
-		return;
-	}
-	if (store->undo_until_ns && store->undo_grown < UNDO_GROWN_MOST)
-		store->undo_grown++;
-	store->undo_until_ns = ktime_get_ns() + UNDO_SEEK_NS +
-			       store->sectors_in_undo * UNDO_SECTOR_NS +
-			       store->origin->nr_pendings * UNDO_OTHER_NS;
-}
-
-/* What was kept has been written. */
-static void undo_look_at_time(struct cow_store *store)
-{
-	if (!store->undo_until_ns || ktime_get_ns() <= store->undo_until_ns)
-		return;
-	store->undo_rests = UNDO_REST;
-	store->undo_grown = 0;
-	store->undo_until_ns = 0;
 }
 
 static void undo_ready(struct cow_job *job)
@@ -195,7 +202,6 @@ static void undo_done(struct cow_job *job)
 		cow_store_invalidate(p->store, COW_SNAP_INVALID,
 				     "old data could not be written to the store");
 	spin_lock(&o->state_lock);
-	undo_look_at_time(p->store);
 	cow_pending_forget_kept(p);
 	/* A closing store waits for its last kept copy, so p->store may be freed after this. */
 	undo_end(p);
