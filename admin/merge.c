@@ -45,8 +45,8 @@
 /* What is left is counted anew so long after it was. */
 #define COUNT_JIFFIES	(10 * HZ)
 
-/* After so many the processor, which may be the only one, is left to others. */
-#define COUNT_PIECE	2048U
+/* After so long the processor, which may be the only one, is left to others. */
+#define COUNT_NS	(100 * NSEC_PER_USEC)
 #define COUNT_REST_US	20U
 
 void cow_merge_hurry(struct cow_origin *o)
@@ -311,15 +311,17 @@ void cow_merge_stop(struct cow_store *store)
 
 static u64 count_differing(const struct cow_snap *snap, u64 from, u64 end)
 {
-	unsigned int looked_at = 0;
+	u64 since_ns = ktime_get_ns();
 	struct cow_extent ext;
 	u64 nr = 0;
 
 	while (cow_map_next_differing(&snap->store->map, from, end, snap->epoch, &ext)) {
 		nr += ext.nr;
 		from = ext.chunk + ext.nr;
-		if (!(++looked_at % COUNT_PIECE))
-			usleep_range(COUNT_REST_US, 4 * COUNT_REST_US);
+		if (ktime_get_ns() - since_ns < COUNT_NS)
+			continue;
+		usleep_range(COUNT_REST_US, 4 * COUNT_REST_US);
+		since_ns = ktime_get_ns();
 	}
 	return nr;
 }

@@ -4,12 +4,11 @@
  *
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
- * store later, many in a row, when they fill an eighth of the buffer (128 KiB at first, twice as
- * much each time) or have waited a second; on a non-rotational store, or with many copies under
- * way, when they are 64 KiB. If the buffer is full, a copy is written first, as without a buffer.
- * The same if the store's writes complete synchronously (RAM disks): then writing takes no longer
- * than keeping. And the same for a while if the store has taken much longer for what was kept than
- * a disk does.
+ * store later, many in a row, when they fill an eighth of the buffer, or 256 KiB, or have waited a
+ * second; on a non-rotational store, or with many copies under way, when they are 64 KiB. If the
+ * buffer is full, a copy is written first, as without a buffer. The same if the store's writes
+ * complete synchronously (RAM disks): then writing takes no longer than keeping. And the same for a
+ * while if the store has taken much longer for what was kept than a disk does.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -40,10 +39,9 @@
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
 
-/* Such a part of the buffer is written at a time to a rotational store, less at first, */
+/* Such a part of the buffer is written at a time to a rotational store, or so much, */
 #define UNDO_SHARE	8U
-#define UNDO_FIRST_SECTORS	((sector_t)256)
-#define UNDO_GROWN_MOST		16U
+#define UNDO_SHARE_SECTORS	((sector_t)512)
 
 /* and so much to others, or while so many copies are under way. */
 #define UNDO_BATCH_SECTORS	128U
@@ -118,7 +116,7 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 /* So much is written at a time. */
 static sector_t undo_share(const struct cow_store *store)
 {
-	return min(undo_most(store) / UNDO_SHARE, UNDO_FIRST_SECTORS << store->undo_grown);
+	return min(undo_most(store) / UNDO_SHARE, UNDO_SHARE_SECTORS);
 }
 
 static bool has_share(const struct cow_store *store)
@@ -149,14 +147,11 @@ static void undo_look_at_time(struct cow_store *store)
 {
 	if (!store->undo_until_ns)
 		return;
-	if (ktime_get_ns() > store->undo_until_ns) {
+	if (ktime_get_ns() > store->undo_until_ns)
 		store->undo_rests = UNDO_REST;
-		store->undo_grown = 0;
-		store->undo_until_ns = 0;
-	} else if (!undo_is_written(store)) {
-		store->undo_grown = min(store->undo_grown + 1, UNDO_GROWN_MOST);
-		store->undo_until_ns = 0;
-	}
+	else if (undo_is_written(store))
+		return;
+	store->undo_until_ns = 0;
 }
 
 /* It is kept no longer: bios that waited decide again. Drops the lock meanwhile. */

@@ -206,7 +206,6 @@ struct cow_store {
 	unsigned int undo_reserved;	/* KiB; admin_lock */
 	unsigned int undo_closed;	/* times: nothing more is kept */
 	unsigned int undo_rests;	/* so many copies are not kept */
-	unsigned int undo_grown;	/* how often what is written at a time was doubled */
 	u64 undo_until_ns;		/* it is slow from then on; ktime_get_ns(); 0: no matter */
 	struct delayed_work undo_work;
 

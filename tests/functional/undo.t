@@ -88,10 +88,13 @@ down
 
 # ---- a store that is slow to take what is kept ----
 
-# A share is 128 KiB at first, and taken in good time 256 KiB; late, and nothing is kept for a while.
+# A share is 256 KiB. If a disk is late with it, nothing is kept for a while.
+rotational=$(sysfs "$store")/queue/rotational
+was=$(<"$rotational")
+echo 1 >"$rotational"
 up undo_buffer 4096
 swap_table cow "$(delay_table "$store" 0 1000)"
-put_letter /dev/mapper/o B 0 131072 4096
+put_letter /dev/mapper/o B 0 262144 4096
 ok "slow: a share is kept, and written" wait_for 60 nothing_buffered
 swap_table cow "$(linear_table "$store")"
 dm suspend --noflush cow
@@ -105,7 +108,7 @@ all_old "slow"
 down
 up undo_buffer 4096
 for at in 1 2 3; do
-	put_letter /dev/mapper/o B $((at * MIB)) 131072 4096
+	put_letter /dev/mapper/o B $((at * MIB)) 262144 4096
 	wait_for 60 nothing_buffered
 done
 dm suspend --noflush cow
@@ -114,6 +117,7 @@ ok "in good time: what follows is kept: $(buffered) sectors" [ "$(buffered)" -ge
 dm resume cow
 all_old "in good time"
 down
+echo "$was" >"$rotational"
 
 # ---- without ----
 
