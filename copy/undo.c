@@ -4,11 +4,11 @@
  *
  * A transient snapshot does not outlive the machine, so a copy is complete as soon as it is
  * in memory: the write it was made for goes home at once. The copies are written to the
- * store later, many in a row, when they fill an eighth of the buffer, or 256 KiB, or have waited a
- * second; on a non-rotational store, or with many copies under way, when they are 64 KiB. If the
- * buffer is full, a copy is written first, as without a buffer. The same if the store's writes
- * complete synchronously (RAM disks): then writing takes no longer than keeping. And the same for a
- * while if the store has taken much longer for what was kept than a disk does.
+ * store later, many in a row, when they fill an eighth of the buffer or have waited a second;
+ * on a non-rotational store, or with many copies under way, when they are 64 KiB. If the buffer
+ * is full, a copy is written first, as without a buffer. The same if the store's writes complete
+ * synchronously (RAM disks): then writing takes no longer than keeping. And the same for a while if
+ * the store has taken much longer for what was kept than a disk does.
  *
  *   read --> kept: in the map, and in store->undo, with its pages
  *              | enough of them, a second, or the chunk is needed in the store
@@ -39,9 +39,8 @@
 /* How long a copy waits for others, at most. */
 #define UNDO_WAIT	HZ
 
-/* Such a part of the buffer is written at a time to a rotational store, or so much, */
+/* Such a part of the buffer is written at a time to a rotational store, */
 #define UNDO_SHARE	8U
-#define UNDO_SHARE_SECTORS	((sector_t)512)
 
 /* and so much to others, or while so many copies are under way. */
 #define UNDO_BATCH_SECTORS	128U
@@ -113,15 +112,9 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 	return keep;
 }
 
-/* So much is written at a time. */
-static sector_t undo_share(const struct cow_store *store)
-{
-	return min(undo_most(store) / UNDO_SHARE, UNDO_SHARE_SECTORS);
-}
-
 static bool has_share(const struct cow_store *store)
 {
-	return store->undo_sectors >= undo_share(store);
+	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
 }
 
 /* Some of what was kept is being written. */

@@ -88,11 +88,11 @@ down
 
 # ---- a store that is slow to take what is kept ----
 
-# A share is 256 KiB. If a disk is late with it, nothing is kept for a while.
+# A share is an eighth of the buffer. If a disk is late with it, nothing is kept for a while.
 rotational=$(sysfs "$store")/queue/rotational
 was=$(<"$rotational")
 echo 1 >"$rotational"
-up undo_buffer 4096
+up undo_buffer 2048
 swap_table cow "$(delay_table "$store" 0 1000)"
 put_letter /dev/mapper/o B 0 262144 4096
 ok "slow: a share is kept, and written" wait_for 60 nothing_buffered
@@ -106,7 +106,7 @@ dm resume cow
 ok "slow: then it goes on with the store" wait "$writer"
 all_old "slow"
 down
-up undo_buffer 4096
+up undo_buffer 2048
 for at in 1 2 3; do
 	put_letter /dev/mapper/o B $((at * MIB)) 262144 4096
 	wait_for 60 nothing_buffered
