@@ -55,6 +55,7 @@
 #define UNDO_SEEK_NS		(20 * NSEC_PER_MSEC)
 #define UNDO_SECTOR_NS		25600U
 #define UNDO_OTHER_NS		(8 * NSEC_PER_MSEC)
+#define UNDO_MUCH_SECTORS	256U
 #define UNDO_REST		8192U
 
 static unsigned int undo_buffer = 8192;
@@ -112,18 +113,13 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 	return keep;
 }
 
-static bool has_share(const struct cow_store *store)
-{
-	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
-}
-
 /* Some of what was kept is being written. */
 static bool undo_is_written(const struct cow_store *store)
 {
 	return store->undo_sectors > store->sectors_in_undo;
 }
 
-/* What is kept is about to be written. Its time is looked at if it is a share. */
+/* What is kept is about to be written. Its time is looked at if it is much. */
 static void undo_set_time(struct cow_store *store)
 {
 	u64 takes_ns = UNDO_SEEK_NS + store->sectors_in_undo * UNDO_SECTOR_NS +
@@ -132,7 +128,8 @@ static void undo_set_time(struct cow_store *store)
 	if (undo_is_written(store))
 		store->undo_until_ns += store->undo_until_ns ? takes_ns : 0;
 	else
-		store->undo_until_ns = has_share(store) ? ktime_get_ns() + takes_ns : 0;
+		store->undo_until_ns = store->sectors_in_undo < UNDO_MUCH_SECTORS ? 0 :
+				       ktime_get_ns() + takes_ns;
 }
 
 /* Some has been written. */
@@ -231,7 +228,7 @@ static bool undo_is_due(const struct cow_store *store)
 {
 	if (store->sectors_in_undo >= UNDO_BATCH_SECTORS && few_are_enough(store))
 		return true;
-	return has_share(store);
+	return store->undo_sectors * UNDO_SHARE >= undo_most(store);
 }
 
 void cow_undo_add(struct cow_pending *p)

@@ -88,7 +88,7 @@ down
 
 # ---- a store that is slow to take what is kept ----
 
-# A share is an eighth of the buffer. If a disk is late with it, nothing is kept for a while.
+# If a disk is late with 128 KiB or more, nothing is kept for a while.
 rotational=$(sysfs "$store")/queue/rotational
 was=$(<"$rotational")
 echo 1 >"$rotational"
