@@ -56,8 +56,10 @@
 
 /* --------------------------------------------------------- what fits together */
 
-static bool chunk_fits(struct cow_origin *origin, struct block_device *bdev,
-		       char persistence, unsigned int chunk_sectors, char **error)
+/* With so many sectors of the origin. */
+static bool chunk_fits(struct cow_origin *origin, sector_t nr_sectors,
+		       struct block_device *bdev, char persistence,
+		       unsigned int chunk_sectors, char **error)
 {
 	u64 most = cow_origin_chunks_max(persistence);
 	unsigned int block_bytes = max(bdev_logical_block_size(origin->bdev),
@@ -71,7 +73,7 @@ static bool chunk_fits(struct cow_origin *origin, struct block_device *bdev,
 		cow_fail(error,
 			 "Store %pg of %llu sectors is smaller than one chunk of %u",
 			 bdev, (u64)bdev_nr_sectors(bdev), chunk_sectors);
-	else if (bdev_nr_sectors(origin->bdev) / chunk_sectors >= most)
+	else if (nr_sectors / chunk_sectors >= most)
 		cow_fail(error,
 			 "Origin %pg has more than %llu chunks of %u sectors: take larger chunks",
 			 origin->bdev, most, chunk_sectors);
@@ -342,12 +344,16 @@ static bool features_allow(struct cow_store *store, const struct cowsnap_super *
 	return false;
 }
 
-/* Whether the length is right of an origin that is not there yet is seen when it is met. */
-static int open_new(struct cow_store *store, const struct cow_snap_args *args, char **error)
+/*
+ * A store that has never had a snapshot, whatever it was made for, takes its origin as it is now.
+ * That of one that is not there yet is as long as the table says, until they meet.
+ */
+static void take_origin(struct cow_store *store, const struct cow_snap_args *args)
 {
+	if (store->epoch || store->seal_state != COWSNAP_SEAL_OPEN)
+		return;
 	store->is_new = true;
 	store->origin_sectors = bdev_nr_sectors(store->origin->bdev) ?: args->nr_sectors;
-	return open_tables(store, pick_block_bytes(store), error);
 }
 
 static int open_old(struct cow_store *store, const struct cow_snap_args *args,
@@ -363,16 +369,15 @@ static int open_old(struct cow_store *store, const struct cow_snap_args *args,
 }
 
 /*
- * Before anybody suspends the origin to make the first snapshot. A table that is refused leaves a
- * new device as it is.
+ * Before anybody suspends the origin to make the first snapshot. A table that cannot make one is
+ * going to be refused, and leaves a new device as it is.
  */
 static int format(struct cow_store *store, const struct cow_snap_args *args, char **error)
 {
 	unsigned int noio;
 	int r;
 
-	if (!store->writable || store->epoch || !cow_snap_may_be_first(args) ||
-	    (store->meets_late && !store->is_new))
+	if (!store->writable || !store->is_new || !cow_snap_may_be_first(args))
 		return 0;
 	/* Others may have suspended what memory would wait for. */
 	noio = memalloc_noio_save();
@@ -387,10 +392,13 @@ static int open_persistent(struct cow_store *store, const struct cow_snap_args *
 			   enum cow_content content, const struct cowsnap_super *super,
 			   char **error)
 {
-	int r = content == COW_CONTENT_NEW ? open_new(store, args, error) :
+	int r = content == COW_CONTENT_NEW ? open_tables(store, pick_block_bytes(store), error) :
 		open_old(store, args, super, error);
 
-	return r ?: format(store, args, error);
+	if (r)
+		return r;
+	take_origin(store, args);
+	return format(store, args, error);
 }
 
 /* A table may leave the size of chunks to the store. */
@@ -437,7 +445,8 @@ static struct cow_store *store_read(struct cow_origin *origin, struct block_devi
 		    !complete_args(bdev, args, content, super, error))
 			return ERR_PTR(-EINVAL);
 	}
-	if (!chunk_fits(origin, bdev, args->persistence, args->chunk_sectors, error))
+	if (!chunk_fits(origin, bdev_nr_sectors(origin->bdev) ?: args->nr_sectors, bdev,
+			args->persistence, args->chunk_sectors, error))
 		return ERR_PTR(-EINVAL);
 	store = store_alloc(origin, bdev, args->persistence, args->chunk_sectors);
 	if (!store) {
@@ -655,13 +664,15 @@ static int check_late(struct cow_store *store)
 	struct cow_origin *o = store->origin;
 	char *error;
 
-	if (!chunk_fits(o, store->bdev, store->persistence, store->chunk_sectors, &error)) {
+	if (!chunk_fits(o, bdev_nr_sectors(o->bdev), store->bdev, store->persistence,
+			store->chunk_sectors, &error)) {
 		DMERR("%s", error);
 		return -EINVAL;
 	}
-	if (store->is_new)
+	if (store->is_new) {
 		look_at_origin(store);
-	if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {
+		store->origin_sectors = bdev_nr_sectors(o->bdev);
+	} else if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {
 		DMERR("store %pg is for an origin of %llu sectors, %pg has %llu: use that one",
 		      store->bdev, (u64)store->origin_sectors, o->bdev,
 		      (u64)bdev_nr_sectors(o->bdev));

@@ -50,13 +50,14 @@
  * A disk has taken what it is given by then: it finds the place, writes 20 MB a second, and may
  * serve others in between. A cache that is full takes longer, as it has to write its own blocks
  * first, from all over the disk, and whoever comes next waits for all of that. It takes one copy at
- * a time as fast, so nothing is kept for so many copies.
+ * a time as fast, so nothing is kept for so many copies. (Nor is it where others keep the disk so
+ * busy that it seems as slow: then a write waits for its copy.)
  */
-#define UNDO_SEEK_NS		(20 * NSEC_PER_MSEC)
+#define UNDO_SEEK_NS		(40 * NSEC_PER_MSEC)
 #define UNDO_SECTOR_NS		25600U
 #define UNDO_OTHER_NS		(8 * NSEC_PER_MSEC)
 #define UNDO_MUCH_SECTORS	256U
-#define UNDO_REST		8192U
+#define UNDO_REST		4096U
 
 static unsigned int undo_buffer = 8192;
 module_param(undo_buffer, uint, 0644);
@@ -113,35 +114,27 @@ bool cow_undo_keep(struct cow_pending *p, struct cow_job *job)
 	return keep;
 }
 
-/* Some of what was kept is being written. */
-static bool undo_is_written(const struct cow_store *store)
-{
-	return store->undo_sectors > store->sectors_in_undo;
-}
-
-/* What is kept is about to be written. Its time is looked at if it is much. */
+/* What is kept is about to be written. Much is timed, if nothing else is. */
 static void undo_set_time(struct cow_store *store)
 {
-	u64 takes_ns = UNDO_SEEK_NS + store->sectors_in_undo * UNDO_SECTOR_NS +
-		       store->origin->nr_pendings * UNDO_OTHER_NS;
-
-	if (undo_is_written(store))
-		store->undo_until_ns += store->undo_until_ns ? takes_ns : 0;
-	else
-		store->undo_until_ns = store->sectors_in_undo < UNDO_MUCH_SECTORS ? 0 :
-				       ktime_get_ns() + takes_ns;
+	if (store->undo_timed || store->sectors_in_undo < UNDO_MUCH_SECTORS)
+		return;
+	store->undo_timed = store->sectors_in_undo;
+	store->undo_until_ns = ktime_get_ns() + UNDO_SEEK_NS +
+			       store->undo_timed * UNDO_SECTOR_NS +
+			       (u64)store->origin->nr_pendings * UNDO_OTHER_NS;
 }
 
-/* Some has been written. */
-static void undo_look_at_time(struct cow_store *store)
+/* So much has been written. */
+static void undo_look_at_time(struct cow_store *store, sector_t sectors)
 {
-	if (!store->undo_until_ns)
+	if (!store->undo_timed)
 		return;
-	if (ktime_get_ns() > store->undo_until_ns)
-		store->undo_rests = UNDO_REST;
-	else if (undo_is_written(store))
+	store->undo_timed -= min(store->undo_timed, sectors);
+	if (ktime_get_ns() <= store->undo_until_ns)
 		return;
-	store->undo_until_ns = 0;
+	store->undo_rests = UNDO_REST;
+	store->undo_timed = 0;
 }
 
 /* It is kept no longer: bios that waited decide again. Drops the lock meanwhile. */
@@ -155,7 +148,6 @@ static void undo_end(struct cow_pending *p)
 
 	lockdep_assert_held(&o->state_lock);
 	store->undo_sectors -= kept_sectors(&p->job);
-	undo_look_at_time(store);
 	WRITE_ONCE(store->nr_undo, store->nr_undo - 1);
 	list_splice_init(&p->parked, &parked);
 	cow_pending_free(o, p);
@@ -187,6 +179,7 @@ static void undo_done(struct cow_job *job)
 		cow_store_invalidate(p->store, COW_SNAP_INVALID,
 				     "old data could not be written to the store");
 	spin_lock(&o->state_lock);
+	undo_look_at_time(p->store, kept_sectors(job));
 	cow_pending_forget_kept(p);
 	/* A closing store waits for its last kept copy, so p->store may be freed after this. */
 	undo_end(p);

@@ -982,7 +982,7 @@ static bool super_fits(struct cow_store *store, const struct cowsnap_super *supe
 	u64 origin = bdev_nr_sectors(store->origin->bdev);
 	u64 had = le64_to_cpu(super->origin_sectors);
 
-	if (had > origin && !store->meets_late)
+	if (had > origin && super->epoch && !store->meets_late)
 		cow_fail(error,
 			 "Store %pg was made for an origin of %llu sectors, %pg has %llu: use the right one",
 			 store->bdev, had, store->origin->bdev, origin);

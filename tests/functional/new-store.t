@@ -11,7 +11,7 @@
 
 need_target delay
 exact_copies
-plan 64
+plan 65
 
 base=$(mkloop 16M)
 # Table blocks of as many segments are among the first.
@@ -128,6 +128,14 @@ dm create s --notable
 dmload s "$(snapshot_table)"
 dmremove s
 like "$(checked /dev/mapper/cow)" 'clean, 0 snapshots' "given up: what it leaves is a store without snapshots"
+small=$(mkloop 8M)
+ok "given up: the store takes a table of a smaller origin" \
+	dmcreate t "$(snap_table "$small" /dev/mapper/cow P 8 id 3 create)"
+dmremove t
+dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
+dm create s --notable
+dmload s "$(snapshot_table)"
+dmremove s
 put_letter /dev/mapper/o A 0 4096
 dm create s --notable
 ok "given up: the store takes another table" dmload s "$(snapshot_table)"
