@@ -368,7 +368,10 @@ static bool is_setup(struct create *k, const struct map *m, const char *origin)
 	return true;
 }
 
-/* @begun: the first snapshot of an interrupted run is there. 0, or EXIT_CANNOT. */
+/*
+ * @begun: the first snapshot of an interrupted run is there. If its table is only loaded it still
+ * holds the store. 0, EXIT_CANNOT, or a negative enum cowsnap_result.
+ */
 static int find_setup(struct create *k, const char *origin, bool *begun)
 {
 	struct map m;
@@ -376,7 +379,7 @@ static int find_setup(struct create *k, const char *origin, bool *begun)
 
 	*begun = !map_read_table(k->c, k->setup, &m);
 	if (!*begun)
-		return 0;
+		return k->dry ? 0 : map_remove_remains(k->c, k->setup);
 	ours = is_setup(k, &m, origin);
 	map_free(&m);
 	return ours ? 0 : cannot_because(k->setup, "/dev/mapper/%s exists, and is not what an "

@@ -317,7 +317,7 @@ static bool put_table(struct dm_task *task, const struct map *table)
 }
 
 /* A device that is nothing yet, and that nobody has open, is in the way of a new one. */
-static int remove_remains(struct cowsnap *c, const char *name)
+int map_remove_remains(struct cowsnap *c, const char *name)
 {
 	struct map m;
 	bool remains;
@@ -340,7 +340,7 @@ int map_create(struct cowsnap *c, const char *name, const struct map *table, int
 		say_table(c, "create", name, table, flags & MAP_READ_ONLY ? " --readonly" : "");
 		return 0;
 	}
-	r = remove_remains(c, name);
+	r = map_remove_remains(c, name);
 	task = r ? NULL : new_task(&s, DM_DEVICE_CREATE, &r);
 	if (!task)
 		return r;

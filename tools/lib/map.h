@@ -42,6 +42,8 @@ void map_free(struct map *m);
 #define MAP_HIDDEN	2	/* udev makes no links to its contents */
 
 int map_create(struct cowsnap *c, const char *name, const struct map *table, int flags);
+/* Of a device that was made by somebody who was killed before its table came into force. */
+int map_remove_remains(struct cowsnap *c, const char *name);
 /*
  * A table comes into force: one step for whoever may be killed before it. If it is refused, the
  * device has the table that it had.
