@@ -217,7 +217,7 @@ static int store_make_ready(struct cow_store *store)
 	int r;
 
 	lockdep_assert_held(&o->admin_lock);
-	/* A new store has been read only, as its device is read-only. */
+	/* It is new, and its device is read-only. */
 	if (store->meta && !cow_store_is_formatted(store))
 		return -EROFS;
 	r = store_reserve(store);

@@ -669,7 +669,8 @@ static int check_late(struct cow_store *store)
 		DMERR("%s", error);
 		return -EINVAL;
 	}
-	if (store->is_new) {
+	/* A transient one is always new. */
+	if (store->is_new || !store->meta) {
 		look_at_origin(store);
 		store->origin_sectors = bdev_nr_sectors(o->bdev);
 	} else if (store->origin_sectors > bdev_nr_sectors(o->bdev)) {

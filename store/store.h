@@ -206,8 +206,8 @@ struct cow_store {
 	unsigned int undo_reserved;	/* KiB; admin_lock */
 	unsigned int undo_closed;	/* times: nothing more is kept */
 	unsigned int undo_rests;	/* so many copies are not kept */
-	sector_t undo_timed;		/* what is being written since, and is slow */
-	u64 undo_until_ns;		/* from then on; ktime_get_ns() */
+	sector_t undo_timed;		/* so much is still being written, and is timed */
+	u64 undo_until_ns;		/* it is slow from then on; ktime_get_ns() */
 	struct delayed_work undo_work;
 
 	/* Under state_lock. */
