@@ -87,6 +87,14 @@
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
 /*
+ * The budget, unless it is set: room for so many jobs, within these limits. With fewer a disk is
+ * sent back and forth between home and the store for what could be read first, and then written.
+ */
+#define ENGINE_BUDGET_JOBS	24U
+#define ENGINE_BUDGET_KIB	8192U
+#define ENGINE_BUDGET_MOST_KIB	32768U
+
+/*
  * So much of its budget an engine has when it is made, unless a job needs more. The rest comes
  * so many jiffies later: who makes a snapshot, with the origin suspended, does not wait for it.
  */
@@ -140,10 +148,10 @@
 /* At first the store is taken for a disk, perhaps the same one. */
 #define WRITE_NS_AT_FIRST	NSEC_PER_MSEC
 
-static unsigned int kcopyd_budget = 8192;
+static unsigned int kcopyd_budget;
 module_param(kcopyd_budget, uint, 0644);
 MODULE_PARM_DESC(kcopyd_budget,
-		 "KiB of pages each origin's copy engine keeps (16 to 1048576; for origins opened later; default 8192)");
+		 "KiB of pages each origin's copy engine keeps (16 to 1048576; for stores opened later; default 0: 8192, more for large chunks)");
 
 static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp);
 static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp);
@@ -1868,14 +1876,24 @@ static void engine_rest(struct work_struct *work)
 	mutex_unlock(&e->base_lock);
 }
 
+/* Of an engine with jobs of @sectors; in KiB. */
+static unsigned int budget_kib(unsigned int sectors)
+{
+	unsigned int kib = READ_ONCE(kcopyd_budget);
+
+	if (!kib)
+		return clamp(ENGINE_BUDGET_JOBS * (sectors / 2), ENGINE_BUDGET_KIB,
+			     ENGINE_BUDGET_MOST_KIB);
+	return clamp(kib, ENGINE_MIN_BUDGET_KIB, ENGINE_MAX_BUDGET_KIB);
+}
+
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 {
-	unsigned int kib = clamp(READ_ONCE(kcopyd_budget), ENGINE_MIN_BUDGET_KIB,
-				 ENGINE_MAX_BUDGET_KIB);
+	unsigned int kib = budget_kib(sectors);
 	int r;
 
 	mutex_lock(&e->base_lock);
-	WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
+	WRITE_ONCE(e->nr_budget, max(e->nr_budget, kib >> (PAGE_SHIFT - 10)));
 	r = engine_raise(e, max(sectors_to_pages(sectors),
 				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)), GFP_KERNEL);
 	if (!r && e->nr_base < e->nr_budget)

@@ -9,7 +9,7 @@
 
 MIB=1048576
 exact_copies
-plan 19
+plan 24
 
 base=$(mkloop 16M)
 store=$(mkloop 40M)
@@ -156,9 +156,39 @@ memory()
 	echo 0 >"$PARAMETERS/undo_buffer"
 }
 
+# has_budget NAME CHUNK KIB: so much memory a new engine has for jobs of that size.
+has_budget()
+{
+	origin_up o "$base"
+	snap_up s "$base" "$store" N "$2"
+	ok "$1" wait_for 60 has_memory "$3"
+}
+
+budget()
+{
+	has_budget "chunks of 4 KiB: 8 MiB" 8 8192
+	snap_up s2 "$base" "$store2" N 1024
+	ok "a store with larger chunks raises it" wait_for 60 has_memory 12288
+	dmremove s2
+	dmremove s
+	dmremove o
+	has_budget "chunks of 512 KiB: as much as 24 of them" 1024 12288
+	dmremove s
+	dmremove o
+	has_budget "chunks of 8 MiB: no more than 32 MiB" 16384 32768
+	dmremove s
+	dmremove o
+	at_exit _write "$PARAMETERS/kcopyd_budget" "$(cat "$PARAMETERS/kcopyd_budget")"
+	echo 2048 >"$PARAMETERS/kcopyd_budget"
+	has_budget "what is set counts, whatever the chunks" 1024 2048
+	dmremove s
+	dmremove o
+}
+
 runs
 one_read
 zeroes
 throttle
 throttled_close
 memory
+budget
