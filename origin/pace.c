@@ -90,15 +90,13 @@ static bool is_resting(const struct cow_origin *o, ktime_t now)
 	return has_to_rest(o, now) || (pace->reads && busy_ns(pace, now) >= SLICE_NS);
 }
 
-/* At the end of the rest; earlier if those who write may have ended by then. */
-static void wake_in_time(struct cow_origin *o, ktime_t now)
+/*
+ * Each tick of a rest, since those who write may have ended before it does. A look that is due is
+ * not put off by the reads that come meanwhile.
+ */
+static void look_again(struct cow_origin *o, ktime_t now)
 {
-	s64 left = ktime_to_us(ktime_sub(o->pace.rest_until, now));
-	unsigned long delay = 0;
-
-	if (left > 0)
-		delay = min_t(unsigned long, usecs_to_jiffies(left), QUIET) + 1;
-	mod_delayed_work(o->wq, &o->pace.work, delay);
+	queue_delayed_work(o->wq, &o->pace.work, ktime_before(now, o->pace.rest_until));
 }
 
 bool cow_pace_wait(struct cow_bio *cb)
@@ -122,7 +120,7 @@ bool cow_pace_wait(struct cow_bio *cb)
 		pace->nr_waited++;
 		/* Else the slice is over, and the last read in flight sets the timer. */
 		if (ktime_before(now, pace->rest_until))
-			wake_in_time(o, now);
+			look_again(o, now);
 	}
 	spin_unlock_irqrestore(&o->reads_lock, flags);
 	return waits;
@@ -160,7 +158,7 @@ void cow_pace_end(struct cow_origin *o)
 		pace->busy_ns = 0;
 	}
 	if (!list_empty(&pace->waiting))
-		wake_in_time(o, now);
+		look_again(o, now);
 }
 
 /* The rest is over, or not needed: all decide again, and may have to wait again. */
@@ -173,7 +171,7 @@ void cow_pace_work(struct work_struct *work)
 
 	spin_lock_irq(&o->reads_lock);
 	if (is_limited(&o->pace) && has_to_rest(o, now))
-		wake_in_time(o, now);
+		look_again(o, now);
 	else
 		list_splice_init(&o->pace.waiting, &waiting);
 	spin_unlock_irq(&o->reads_lock);
