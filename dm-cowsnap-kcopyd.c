@@ -1870,34 +1870,43 @@ static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 static void engine_rest(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
+	const gfp_t gfp = GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN;
 
 	mutex_lock(&e->base_lock);
-	engine_raise(e, e->nr_budget, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	/* All or nothing, and nothing is worse where there is enough but for the largest chunks. */
+	if (!engine_raise(e, min(e->nr_budget, ENGINE_BUDGET_KIB >> (PAGE_SHIFT - 10)), gfp))
+		engine_raise(e, e->nr_budget, gfp);
 	mutex_unlock(&e->base_lock);
 }
 
-/* Of an engine with jobs of @sectors; in KiB. */
-static unsigned int budget_kib(unsigned int sectors)
+/*
+ * With jobs of @sectors; in KiB. What another store asked for may still be on its way: a budget
+ * that nobody has set never shrinks.
+ */
+static unsigned int budget_kib(const struct cow_engine *e, unsigned int sectors)
 {
 	unsigned int kib = READ_ONCE(kcopyd_budget);
 
-	if (!kib)
-		return clamp(ENGINE_BUDGET_JOBS * (sectors / 2), ENGINE_BUDGET_KIB,
-			     ENGINE_BUDGET_MOST_KIB);
-	return clamp(kib, ENGINE_MIN_BUDGET_KIB, ENGINE_MAX_BUDGET_KIB);
+	if (kib)
+		return clamp(kib, ENGINE_MIN_BUDGET_KIB, ENGINE_MAX_BUDGET_KIB);
+	kib = clamp(ENGINE_BUDGET_JOBS * (sectors / 2), ENGINE_BUDGET_KIB, ENGINE_BUDGET_MOST_KIB);
+	return max(kib, e->nr_budget << (PAGE_SHIFT - 10));
 }
 
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 {
-	unsigned int kib = budget_kib(sectors);
+	unsigned int kib;
 	int r;
 
 	mutex_lock(&e->base_lock);
-	WRITE_ONCE(e->nr_budget, max(e->nr_budget, kib >> (PAGE_SHIFT - 10)));
+	kib = budget_kib(e, sectors);
 	r = engine_raise(e, max(sectors_to_pages(sectors),
 				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)), GFP_KERNEL);
-	if (!r && e->nr_base < e->nr_budget)
-		schedule_delayed_work(&e->rest, ENGINE_REST_LATER);
+	if (!r) {
+		WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
+		if (e->nr_base < e->nr_budget)
+			schedule_delayed_work(&e->rest, ENGINE_REST_LATER);
+	}
 	mutex_unlock(&e->base_lock);
 	return r;
 }

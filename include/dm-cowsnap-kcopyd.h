@@ -115,7 +115,7 @@ struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow
 void cow_engine_destroy(struct cow_engine *engine);
 
 /*
- * Have room for at least one job of @sectors, and for as much as kcopyd_budget says soon
+ * Have room for at least one job of @sectors, and for all of the budget soon
  * afterwards. May sleep. 0, or -ENOMEM with nothing changed.
  */
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);

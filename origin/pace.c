@@ -83,13 +83,6 @@ static bool has_to_rest(const struct cow_origin *o, ktime_t now)
 	return ktime_before(now, o->pace.rest_until) && !is_quiet(o);
 }
 
-static bool is_resting(const struct cow_origin *o, ktime_t now)
-{
-	const struct cow_pace *pace = &o->pace;
-
-	return has_to_rest(o, now) || (pace->reads && busy_ns(pace, now) >= SLICE_NS);
-}
-
 /*
  * Each tick of a rest, since those who write may have ended before it does. A look that is due is
  * not put off by the reads that come meanwhile.
@@ -105,21 +98,23 @@ bool cow_pace_wait(struct cow_bio *cb)
 	struct cow_pace *pace = &o->pace;
 	unsigned long flags;
 	ktime_t now;
-	bool waits = false;
+	bool rests = false, waits = false;
 
 	if (!cb->origin->rotational)
 		return false;
 	now = ktime_get();
 	spin_lock_irqsave(&o->reads_lock, flags);
-	if (!is_limited(pace))
+	if (!is_limited(pace)) {
 		forget_slice(pace, now);
-	else
-		waits = is_resting(o, now);
+	} else {
+		rests = has_to_rest(o, now);
+		waits = rests || (pace->reads && busy_ns(pace, now) >= SLICE_NS);
+	}
 	if (waits) {
 		list_add_tail(&cb->node, &pace->waiting);
 		pace->nr_waited++;
 		/* Else the slice is over, and the last read in flight sets the timer. */
-		if (ktime_before(now, pace->rest_until))
+		if (rests)
 			look_again(o, now);
 	}
 	spin_unlock_irqrestore(&o->reads_lock, flags);

@@ -32,6 +32,7 @@ if [[ -e $PARAMETERS/copy_ahead ]]; then
 	echo 8192 >"$PARAMETERS/undo_buffer"
 	echo -1 >"$PARAMETERS/log"
 	echo -1 >"$PARAMETERS/log_gap"
+	echo 0 >"$PARAMETERS/kcopyd_budget"
 fi
 
 # refuses COMMAND REGEX DESC ARGS...: COMMAND ARGS ends with 2 and one sentence that has REGEX in it.

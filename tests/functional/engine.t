@@ -9,7 +9,7 @@
 
 MIB=1048576
 exact_copies
-plan 24
+plan 25
 
 base=$(mkloop 16M)
 store=$(mkloop 40M)
@@ -164,6 +164,20 @@ has_budget()
 	ok "$1" wait_for 60 has_memory "$3"
 }
 
+# Two stores whose tables are loaded before the first has all it wants.
+together()
+{
+	origin_up o "$base"
+	dm create s --notable
+	dm create s2 --notable
+	dm load s --table "$(snap_table "$base" "$store" N 1024)"
+	dm load s2 --table "$(snap_table "$base" "$store2" N 8)"
+	ok "a store with smaller chunks leaves it as it is" wait_for 60 has_memory 12288
+	dmremove s2
+	dmremove s
+	dmremove o
+}
+
 budget()
 {
 	has_budget "chunks of 4 KiB: 8 MiB" 8 8192
@@ -178,6 +192,7 @@ budget()
 	has_budget "chunks of 8 MiB: no more than 32 MiB" 16384 32768
 	dmremove s
 	dmremove o
+	together
 	at_exit _write "$PARAMETERS/kcopyd_budget" "$(cat "$PARAMETERS/kcopyd_budget")"
 	echo 2048 >"$PARAMETERS/kcopyd_budget"
 	has_budget "what is set counts, whatever the chunks" 1024 2048

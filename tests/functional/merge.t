@@ -13,7 +13,7 @@ need_target delay
 MIB=1048576
 SIZE=10
 
-plan 75
+plan 76
 
 merge_table()
 {
@@ -138,8 +138,16 @@ image /dev/mapper/o "$TEST_TMP/seen"
 dd if="$TEST_TMP/seen" of="$TEST_TMP/old3" bs=1M skip=5 seek=5 count=3 conv=notrunc status=none
 ok "slowly: the origin has what was written beside fio" cmp "$TEST_TMP/seen" "$TEST_TMP/old3"
 ok "slowly: another snapshot is deleted meanwhile" dm message o 0 delete 2
-swap_table slow "$(linear_table "$loop")"
+# Everything is counted once in 10 s. Whoever looks more often sees each step nonetheless.
 dm message o 0 set throttle 100
+declare -A seen=()
+SECONDS=0
+while ((${#seen[@]} < 5 && SECONDS < 20)) && ! merged; do
+	seen[$(left_of o)]=1
+done
+diag "slowly: after $SECONDS s there were ${!seen[*]} sectors left"
+is ${#seen[@]} 5 "slowly: each step is seen"
+swap_table slow "$(linear_table "$loop")"
 ok "slowly: the merge ends when the throttle is lifted" wait_for 100 merged
 ok "slowly: the origin is right" same /dev/mapper/o "$TEST_TMP/old3"
 snapshots_are_right "slowly" 1 4
