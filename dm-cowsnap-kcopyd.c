@@ -1873,7 +1873,7 @@ static void engine_rest(struct work_struct *work)
 	const gfp_t gfp = GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN;
 
 	mutex_lock(&e->base_lock);
-	/* All or nothing, and nothing is worse where there is enough but for the largest chunks. */
+	/* It gets all or nothing, each time: what suffices for usual chunks it may get. */
 	if (!engine_raise(e, min(e->nr_budget, ENGINE_BUDGET_KIB >> (PAGE_SHIFT - 10)), gfp))
 		engine_raise(e, e->nr_budget, gfp);
 	mutex_unlock(&e->base_lock);
