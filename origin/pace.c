@@ -83,13 +83,15 @@ static bool has_to_rest(const struct cow_origin *o, ktime_t now)
 	return ktime_before(now, o->pace.rest_until) && !is_quiet(o);
 }
 
-/*
- * Each tick of a rest, since those who write may have ended before it does. A look that is due is
- * not put off by the reads that come meanwhile.
- */
-static void look_again(struct cow_origin *o, ktime_t now)
+/* At the end of the rest; earlier if those who write may have ended by then. */
+static void wake_in_time(struct cow_origin *o, ktime_t now)
 {
-	queue_delayed_work(o->wq, &o->pace.work, ktime_before(now, o->pace.rest_until));
+	s64 left = ktime_to_us(ktime_sub(o->pace.rest_until, now));
+	unsigned long delay = 0;
+
+	if (left > 0)
+		delay = min_t(unsigned long, usecs_to_jiffies(left), QUIET) + 1;
+	mod_delayed_work(o->wq, &o->pace.work, delay);
 }
 
 bool cow_pace_wait(struct cow_bio *cb)
@@ -115,7 +117,7 @@ bool cow_pace_wait(struct cow_bio *cb)
 		pace->nr_waited++;
 		/* Else the slice is over, and the last read in flight sets the timer. */
 		if (rests)
-			look_again(o, now);
+			wake_in_time(o, now);
 	}
 	spin_unlock_irqrestore(&o->reads_lock, flags);
 	return waits;
@@ -153,7 +155,7 @@ void cow_pace_end(struct cow_origin *o)
 		pace->busy_ns = 0;
 	}
 	if (!list_empty(&pace->waiting))
-		look_again(o, now);
+		wake_in_time(o, now);
 }
 
 /* The rest is over, or not needed: all decide again, and may have to wait again. */
@@ -166,7 +168,7 @@ void cow_pace_work(struct work_struct *work)
 
 	spin_lock_irq(&o->reads_lock);
 	if (is_limited(&o->pace) && has_to_rest(o, now))
-		look_again(o, now);
+		wake_in_time(o, now);
 	else
 		list_splice_init(&o->pace.waiting, &waiting);
 	spin_unlock_irq(&o->reads_lock);

@@ -34,8 +34,8 @@ bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["p99"],
       "While users write, reads of the backup rest: they wait for one that is under way, for the write, "
       "and for the disk. dm-snapshot's reads never rest, and half of its users' writes take 81 ms instead "
       "of 26. Half of its writes take 23 ms with nothing beside them, and 99 % 35: reads that let them "
-      "pass would wait as long. At dm-snapshot's pace p99 is 50 ms, and the backup has 64 and 56 MB/s; half "
-      "of its reads take 8.0 and 14.2 ms. Without rests (read_share=100) P has 47.3 MB/s, and p99 of 41 ms, "
+      "pass would wait as long. At dm-snapshot's pace p99 is 58 ms, and the backup has 55 and 50 MB/s; half "
+      "of its reads take 8.0 and 16.3 ms. Without rests (read_share=100) P has 47.3 MB/s, and p99 of 41 ms, "
       "beside 16.7 writes a second, half of which take 59 ms.")
 for test, what, stacks in (("first", "p99.9", ["cowsnap N"]),
                            ("first/slowest", "rate", ["cowsnap P", "cowsnap N"])):
