@@ -38,12 +38,12 @@ bound("c-dd", ["update-100"], ["cowsnap P 512K, 2 disks, head"], ["rate"],
       "It depends on when the kernel begins to write what dd leaves in memory. Begun .3, 1.1 and 2.3 s "
       "later P has 77.0, 83.0 and 82.6 MB/s, and dm-snapshot 77.6, 79.8 and 81.6.")
 bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["p99"],
-      "While users write, reads of the backup rest: they wait for one that is under way, for the write, "
-      "and for the disk. dm-snapshot's reads never rest, and half of its users' writes take 81 ms instead "
-      "of 26. Half of its writes take 23 ms with nothing beside them, and 99 % 35: reads that let them "
-      "pass would wait as long. At dm-snapshot's pace p99 is 58 ms, and the backup has 55 and 50 MB/s; half "
-      "of its reads take 8.0 and 16.3 ms. Without rests (read_share=100) P has 47.3 MB/s, and p99 of 41 ms, "
-      "beside 16.7 writes a second, half of which take 59 ms.")
+      "A read that lets a write pass waits for it: with nothing beside them 99 % of P's writes take 28 ms at "
+      "most, and dm-snapshot's 35, and two reads of 8 ms come before it and after. With that p99 is above "
+      "35 for both. dm-snapshot's reads let nothing pass: half of its users' writes take 81 ms, of N 57, "
+      "instead of 26 and 18. At its pace p99 is 58 ms, with 55 and 50 MB/s. Where reads do not rest either "
+      "(read_share=100), and are as many as dm-snapshot's, p99 is 37.0 and 41.7 ms, half of the reads take "
+      "16.3 and 16.7 instead of 23.2 and 22.2, and half of the writes 44 and 23.")
 for test, what, stacks in (("first", "p99.9", ["cowsnap N"]),
                            ("first/slowest", "rate", ["cowsnap P", "cowsnap N"])):
     bound("create", [test], stacks, [what],
