@@ -15,10 +15,10 @@ len=$((8 * 2048))
 # The slots of the first segment cannot be written, superblocks and data can.
 bad_table()
 {
-	partly_table "$store" 2 6 flakey "$store" 2 0 1000 1 error_writes
+	partly_table "$store" 2 6 error
 }
 
-# Superblocks, slots and data reach the disk, the flush behind them fails.
+# Superblocks, slots and data reach the disk, the flush behind them fails: flakey fails it as well.
 bad_flush()
 {
 	local near_end=$(($(sectors "$store") - 16))
