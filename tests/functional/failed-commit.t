@@ -18,7 +18,7 @@ bad_table()
 	partly_table "$store" 2 6 error
 }
 
-# Superblocks, slots and data reach the disk, the flush behind them fails: flakey fails it as well.
+# Superblocks, slots and data reach the disk, the flush behind them fails, since flakey fails flushes.
 bad_flush()
 {
 	local near_end=$(($(sectors "$store") - 16))
@@ -71,7 +71,7 @@ store=$(mkloop 24M)
 up snapshot
 ok "snapshot: a whole chunk is written" write_whole /dev/mapper/s 2 C
 swap_table cow "$(bad_table)"
-acknowledged_is_there /dev/mapper/s 3 D "snapshot, the commit fails"
+not_ok "snapshot, the commit fails: the write ends with an error" write_whole /dev/mapper/s 3 D
 acknowledged_is_there /dev/mapper/s 4 E "snapshot, after it has failed"
 acknowledged_is_there /dev/mapper/s 2 F "snapshot, in place"
 swap_table cow "$(linear_table "$store")"
@@ -90,7 +90,7 @@ put_letter /dev/mapper/o H $((6 * 1048576)) 65536
 dmreload o "0 $len cowsnap-merge $base /dev/mapper/cow P 8 2 id 0"
 ok "merge: a whole chunk is written" write_whole /dev/mapper/o 1800 I
 swap_table cow "$(bad_table)"
-acknowledged_is_there /dev/mapper/o 1801 K "merge, the commit fails"
+not_ok "merge, the commit fails: the write ends with an error" write_whole /dev/mapper/o 1801 K
 acknowledged_is_there /dev/mapper/o 1802 L "merge, after it has failed"
 ok "merge: the chunk written before keeps its data" all_letter /dev/mapper/o I $((1800 * 4096)) 4096
 swap_table cow "$(linear_table "$store")"

@@ -13,7 +13,7 @@ need_target delay
 MIB=1048576
 SIZE=10
 
-plan 76
+plan 77
 
 merge_table()
 {
@@ -115,15 +115,17 @@ loop=$base
 dmcreate slow "$(linear_table "$loop")"
 base=/dev/mapper/slow
 all_up
-swap_table slow "$(delay_table "$loop" 0 300)"
+swap_table slow "$(delay_table "$loop" 0 1000)"
 start_merge 1
-declare -A seen=()
+seen=()
 SECONDS=0
-while left=$(left_of o) && ((left && SECONDS < 100)); do
-	seen[$left]=1
+until left=$(left_of o) && ((!left)) || ((SECONDS > 100)); do
+	((${#seen[@]} && seen[-1] == left)) || seen+=("$left")
 done
-diag "left: ${!seen[*]} sectors, for $SECONDS s"
-ok "step by step: what is left becomes less" [ ${#seen[@]} -gt 2 ]
+diag "left: ${seen[*]}, in the end $left sectors, after $SECONDS s"
+is "${seen[*]}" "$(printf '%s\n' "${seen[@]}" | sort -rn | xargs)" "step by step: it becomes less"
+# All of it is counted again after 10 s.
+ok "step by step: each step is seen" [ ${#seen[@]} -gt $((SECONDS / 10 + 2)) ]
 swap_table slow "$(linear_table "$loop")"
 dmremove o
 

@@ -11,7 +11,7 @@
 
 need_target delay
 exact_copies
-plan 68
+plan 71
 
 base=$(mkloop 16M)
 # Table blocks of as many segments are among the first.
@@ -175,25 +175,33 @@ dmremove real
 dmremove cow
 like "$(checked "$store")" 'clean, 1 snapshots' "no size: the store is sound"
 
-# A transient one learns then, too, that the origin is a disk.
+# late_transient ROTATIONAL KIB: it learns then, too, whether the origin is a disk. What a device
+# without a table says of itself is a matter of the kernel.
+late_transient()
+{
+	local words="no size, transient, rotational $1"
+
+	echo "$1" >"$(sysfs "$base")/queue/rotational"
+	dmcreate real "" --notable
+	real=$(dmsetup info -c --noheadings --separator : -o major,minor real)
+	dmload real "$(linear_table "$base")"
+	dm create s --notable
+	ok "$words: the table is loaded" \
+		dmload s "0 $(sectors "$base") cowsnap $real $store N 8"
+	dm resume real
+	dmcreate o "$(origin_table /dev/mapper/real)"
+	ok "$words: a snapshot is made" made
+	is "$(key_of s copy_around)" "$2" "$words: so much is read around what is copied"
+	dmremove s
+	dmremove o
+	dmremove real
+}
+
 dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
-echo 1 >"$(sysfs "$base")/queue/rotational"
 at_exit _write "$PARAMETERS/copy_around" "$(cat "$PARAMETERS/copy_around")"
 echo -1 >"$PARAMETERS/copy_around"
-dmcreate real "" --notable
-real=$(dmsetup info -c --noheadings --separator : -o major,minor real)
-dmload real "$(linear_table "$base")"
-dm create s --notable
-ok "no size, transient: the table is loaded" \
-	dmload s "0 $(sectors "$base") cowsnap $real $store N 8"
-dm resume real
-dmcreate o "$(origin_table /dev/mapper/real)"
-ok "no size, transient: a snapshot is made" made
-is "$(key_of s copy_around)" 256 "no size, transient: it reads around what it copies from a disk"
-dmremove s
-dmremove o
-dmremove real
-echo 0 >"$(sysfs "$base")/queue/rotational"
+late_transient 1 256
+late_transient 0 0
 echo 0 >"$PARAMETERS/copy_around"
 
 # ---- beside somebody who holds the lock that making a snapshot takes ----

@@ -423,7 +423,7 @@ absent()
 	dd if=/dev/zero of="$store2" bs=1M count=4 oflag=direct status=none
 }
 
-# Some kernels let programs write from pieces that are no whole sectors, 6.12 and 7.2.13 do not.
+# Some kernels let programs write from pieces that are no whole sectors; 6.12 and 7.2.13 do not.
 pieces()
 {
 	local said
