@@ -175,15 +175,17 @@ dmremove real
 dmremove cow
 like "$(checked "$store")" 'clean, 1 snapshots' "no size: the store is sound"
 
-# late_transient ROTATIONAL KIB: it learns then, too, whether the origin is a disk. What a device
-# without a table says of itself is a matter of the kernel.
+# late_transient ROTATIONAL KIB: it learns then, too, whether the origin is a disk. Until its table is
+# in force a device says what it would be with the first one that was loaded.
 late_transient()
 {
 	local words="no size, transient, rotational $1"
 
 	echo "$1" >"$(sysfs "$base")/queue/rotational"
+	echo $((1 - $1)) >"$(sysfs "$other")/queue/rotational"
 	dmcreate real "" --notable
 	real=$(dmsetup info -c --noheadings --separator : -o major,minor real)
+	dmload real "$(linear_table "$other")"
 	dmload real "$(linear_table "$base")"
 	dm create s --notable
 	ok "$words: the table is loaded" \
@@ -197,6 +199,7 @@ late_transient()
 	dmremove real
 }
 
+other=$(mkloop 16M)
 dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
 at_exit _write "$PARAMETERS/copy_around" "$(cat "$PARAMETERS/copy_around")"
 echo -1 >"$PARAMETERS/copy_around"
