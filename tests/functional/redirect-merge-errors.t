@@ -86,6 +86,26 @@ unreadable_table()
 	is_clean "$words"
 }
 
+# What comes home is asked for while the merge rests between two stretches: what it has not reached
+# is only at home.
+settle_beside()
+{
+	local words="settling beside a merge"
+
+	begin 8 off
+	change 1
+	isnt "$(unsettled)" 0 "$words: the store has something"
+	dm message o 0 set throttle 1
+	swap_table home "$(delay_table "$base" 0 300)"
+	merge 1
+	dm message o 0 settle
+	sleep 3
+	ok "$words: the merge has not ended" [ "$(left_of o)" -gt 0 ]
+	swap_table home "$(linear_table "$base")"
+	dm message o 0 set throttle 100
+	ends_well "$words"
+}
+
 # Nobody knows which slots the disk has. Opened again the merge goes on.
 torn_table()
 {
@@ -296,6 +316,7 @@ grown()
 
 devices_up
 unreadable_table
+settle_beside
 torn_table
 dead_left
 under_reader
