@@ -15,7 +15,7 @@ chunk=8	# sectors; see opened()
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev'
 need_target flakey
 exact_copies
-plan 40
+plan 42
 
 # All sectors take longer than a run of all tests has.
 STEP=$((${COWSNAP_SCALE:-100} > 100 ? 1 : 3))
@@ -247,6 +247,21 @@ dmremove y2
 dmremove y
 dmremove x
 down
+
+# ---- the last one is damaged: no other says that it was durable ----
+
+cp "$TEST_TMP/few.kept" "$TEST_TMP/few.store"
+record=$(log_tool records "$TEST_TMP/few.store" | tail -n 1 | cut -d' ' -f2)
+sector=$(log_tool sector "$TEST_TMP/few.store" "$record")
+spoil_bytes "$TEST_TMP/few.store" $((sector * 512 + 36)) 8
+after few
+origin_up x "$cut_base" store "$cut_store"
+snap_up y "$cut_base" "$cut_store" P 8 id 1
+isnt "$(key_of y damaged)" 0 "the last record counts as lost where it is damaged"
+like "$(differences /dev/mapper/y "$TEST_TMP/old")" '^(eio [0-9]+-[0-9]+ )+$' \
+	"what may have been in the last record gives errors, nothing is wrong"
+dmremove y
+dmremove x
 
 # ---- a record that is not there ----
 
