@@ -109,8 +109,8 @@ merge_whole 4 1 3
 
 # ---- what can be done while it goes on, and what not ----
 
-# Each step of it takes 600 ms. All that is left is counted once in 10 s; whoever looks more often
-# sees each step nonetheless.
+# Each step of it takes 2 s. All that is left is counted once in 10 s; whoever looks more often sees
+# each step nonetheless.
 loop=$base
 dmcreate slow "$(linear_table "$loop")"
 base=/dev/mapper/slow
@@ -129,7 +129,7 @@ ok "step by step: each step is seen" [ ${#seen[@]} -gt $((SECONDS / 10 + 2)) ]
 swap_table slow "$(linear_table "$loop")"
 dmremove o
 
-# The rest after each step takes 20 s.
+# Each step takes 600 ms, and so the rest after it 20 s.
 all_up
 dm message o 0 set throttle 3
 swap_table slow "$(delay_table "$loop" 0 300)"

@@ -10,7 +10,7 @@
 . "$(dirname "$0")/log.sh"
 
 need_command
-need_target flakey delay
+need_target delay
 need fio
 exact_copies
 expect_log 'blk_update_request|Buffer I/O error|critical .* error|I/O error, dev|lost async page write'
