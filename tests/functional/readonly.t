@@ -42,7 +42,9 @@ ok "a read-only origin is made" dmcreate o "$(origin_table "$base")" -r
 not_ok "a read-only origin cannot be written" put_letter /dev/mapper/o P 0 4096
 dmremove o
 
-# A persistent store that is read-only is not written, whatever happens.
+# A persistent store that is read-only is not written, whatever happens. What is behind the first
+# 6 MiB stays uncopied. The store keeps what holds when its table is first loaded.
+exact_copies
 store=$(mkloop 16M)
 fill "$base" "$TEST_TMP/old"
 origin_up o "$base"
@@ -52,8 +54,6 @@ dmsetup message o 0 commit "$store"
 dmremove s
 like "$(checked "$store")" 'clean, 0 snapshots' \
 	"a message to a store that has not been resumed makes no snapshot in it"
-# What is behind the first 6 MiB stays uncopied.
-exact_copies
 dmcreate s "$(snap_table "$base" "$store" P 8)"
 put_letter /dev/mapper/o B 0 $((6 * MIB))
 dmsetup message s 0 set throttle 1
