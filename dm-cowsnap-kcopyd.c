@@ -270,13 +270,24 @@ static unsigned int sectors_to_pages(unsigned int sectors)
 	return DIV_ROUND_UP(sectors, PAGE_SECTORS);
 }
 
+/* Each page of a chain names the next one, in what struct page leaves to the page's owner. */
+static struct page *page_next(struct page *page)
+{
+	return (struct page *)page_private(page);
+}
+
+static void page_set_next(struct page *page, struct page *next)
+{
+	set_page_private(page, (unsigned long)next);
+}
+
 /* Put @from in front of @to. */
 static void pages_join(struct cow_pages *to, struct cow_pages *from)
 {
 	if (!from->nr)
 		return;
 	if (to->nr)
-		from->last->next = to->first;
+		page_set_next(from->last, to->first);
 	else
 		to->last = from->last;
 	to->first = from->first;
@@ -294,49 +305,42 @@ static void pages_cut(struct cow_pages *from, unsigned int nr, struct cow_pages 
 	from->nr -= nr;
 	for (i = 0; i < nr; i++) {
 		to->last = from->first;
-		from->first = from->first->next;
+		from->first = page_next(from->first);
 	}
 }
 
 static void pages_free(struct cow_pages *pages)
 {
-	struct cow_page *page;
+	struct page *page;
 
 	for (; pages->nr; pages->nr--) {
 		page = pages->first;
-		pages->first = page->next;
-		__free_page(page->page);
-		kfree(page);
+		pages->first = page_next(page);
+		set_page_private(page, 0);
+		__free_page(page);
 	}
 }
 
-static bool pages_add(struct cow_pages *pages, struct page *add, gfp_t gfp)
+static void pages_add(struct cow_pages *pages, struct page *page)
 {
-	struct cow_page *page = kmalloc(sizeof(*page), gfp);
 	struct cow_pages one = { .first = page, .last = page, .nr = 1 };
 
-	if (!page)
-		return false;
-	page->page = add;
 	pages_join(pages, &one);
-	return true;
 }
 
 /* One page, or several that are neighbours, if the kernel has that at once: 2^@order. */
 static int pages_alloc_some(struct cow_pages *pages, unsigned int order, gfp_t gfp)
 {
-	unsigned int i, nr = 1U << order, added = 0;
 	struct page *page = alloc_pages(order ? gfp | __GFP_NORETRY | __GFP_NOWARN : gfp, order);
+	unsigned int i;
 
 	if (!page)
 		return -ENOMEM;
 	split_page(page, order);
 	/* They are used from the last one added on. */
-	while (added < nr && pages_add(pages, page + nr - 1 - added, gfp))
-		added++;
-	for (i = 0; i < nr - added; i++)
-		__free_page(page + i);
-	return added < nr ? -ENOMEM : 0;
+	for (i = 1U << order; i; i--)
+		pages_add(pages, page + i - 1);
+	return 0;
 }
 
 /* To ask for each page by itself takes as long again as to clear it. */
@@ -428,8 +432,8 @@ static struct page *job_page(struct cow_job *job, unsigned int index)
 		job->cursor_index = 0;
 	}
 	for (; job->cursor_index < index; job->cursor_index++)
-		job->cursor = job->cursor->next;
-	return job->cursor->page;
+		job->cursor = page_next(job->cursor);
+	return job->cursor;
 }
 
 /* Is the caller the worker, in engine_work(), and not an interrupt on top of it? */

@@ -13,15 +13,9 @@ struct cow_engine;
 
 struct cow_job;
 
-/* A buffer page of the engine. */
-struct cow_page {
-	struct page *page;
-	struct cow_page *next;
-};
-
-/* A chain of them; with @nr 0 the pointers mean nothing. */
+/* A chain of the engine's pages; with @nr 0 the pointers mean nothing. */
 struct cow_pages {
-	struct cow_page *first, *last;
+	struct page *first, *last;
 	unsigned int nr;
 };
 
@@ -79,7 +73,7 @@ struct cow_job {
 	bool io_busy;
 	struct cow_pages pages;
 	/* Where the last walk through the pages stood: walks go forward. */
-	struct cow_page *cursor;
+	struct page *cursor;
 	unsigned int cursor_index;
 };
 
