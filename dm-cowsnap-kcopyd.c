@@ -87,8 +87,9 @@
 #define ENGINE_MAX_BUDGET_KIB	1048576U
 
 /*
- * The budget, unless it is set: room for so many jobs, within these limits. With fewer a disk is
- * sent back and forth between home and the store for what could be read first, and then written.
+ * The budget, unless it is set: room for so many jobs, within these limits. With fewer the disk's
+ * head goes back and forth between home and the store, where it could read everything first and
+ * then write.
  */
 #define ENGINE_BUDGET_JOBS	24U
 #define ENGINE_BUDGET_KIB	8192U
@@ -96,10 +97,12 @@
 
 /*
  * So much of its budget an engine has when it is made, unless a job needs more. The rest comes
- * so many jiffies later: who makes a snapshot, with the origin suspended, does not wait for it.
+ * with the first job, in steps of the same size: whoever makes a snapshot, with the origin
+ * suspended, does not wait for it, and an origin that is only read does without. If memory is
+ * short, it is asked for again so many jiffies later, while there are jobs.
  */
 #define ENGINE_FIRST_KIB	1024U
-#define ENGINE_REST_LATER	(HZ / 10)
+#define ENGINE_REST_AGAIN	HZ
 
 /* So many pages are allocated together: 2^PAGES_ORDER. */
 #define PAGES_ORDER		4U
@@ -151,7 +154,7 @@
 static unsigned int kcopyd_budget;
 module_param(kcopyd_budget, uint, 0644);
 MODULE_PARM_DESC(kcopyd_budget,
-		 "KiB of pages each origin's copy engine keeps (16 to 1048576; for stores opened later; default 0: 8192, more for large chunks)");
+		 "KiB of pages each origin's copy engine has once it copies (16 to 1048576; for stores opened later; default 0: 8192, more for large chunks)");
 
 static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp);
 static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp);
@@ -220,7 +223,9 @@ struct cow_engine {
 
 	struct mutex base_lock;		/* guards the changes of nr_base, and: */
 	unsigned int nr_budget;		/* what it is to be; READ_ONCE without lock */
-	struct delayed_work rest;	/* the rest of it */
+	unsigned int nr_first;		/* so many it had before the rest of it; the same */
+	struct work_struct rest;
+	unsigned long rest_asked;	/* for that; jiffies; READ_ONCE, WRITE_ONCE */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */
@@ -1184,8 +1189,21 @@ static void note_busy(struct cow_engine *e)
 	e->noted = now;
 }
 
+/* There are jobs: the engine is to have all of its budget. */
+static void want_rest(struct cow_engine *e)
+{
+	unsigned long asked = READ_ONCE(e->rest_asked);
+
+	if (READ_ONCE(e->nr_base) >= READ_ONCE(e->nr_budget) ||
+	    time_in_range_open(jiffies, asked, asked + ENGINE_REST_AGAIN))
+		return;
+	WRITE_ONCE(e->rest_asked, jiffies);
+	schedule_work(&e->rest);
+}
+
 static void job_started(struct cow_engine *e, const struct cow_job *job)
 {
+	want_rest(e);
 	if (job->own_data)
 		return;
 	if (!e->nr_active) {
@@ -1824,10 +1842,13 @@ void cow_engine_flush(struct cow_engine *e)
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
 {
-	unsigned int sectors = READ_ONCE(e->nr_base) * PAGE_SECTORS;
+	unsigned int nr = READ_ONCE(e->nr_base);
+	unsigned int half = nr / 2;
 
-	/* Half, so that one job can be read while another is written. All, until the rest comes. */
-	return READ_ONCE(e->nr_base) < READ_ONCE(e->nr_budget) ? sectors : sectors / 2;
+	/* Half, so that one job can be read while another is written; more until the rest comes. */
+	if (nr < READ_ONCE(e->nr_budget))
+		half = max(half, READ_ONCE(e->nr_first));
+	return half * PAGE_SECTORS;
 }
 
 /* Want @more pages, or fewer: then the worker frees them as they come back. */
@@ -1867,20 +1888,29 @@ static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 }
 
 /*
- * What is missing of the budget. Memory that is short now may be had when the next store is
- * opened; until then less is copied at a time. It is not waited for: whoever has suspended the
- * origin may want base_lock, and memory wait for the origin.
+ * A step towards the budget; true if it was made. Memory is not waited for: whoever has suspended
+ * the origin may want base_lock, and memory wait for the origin.
  */
-static void engine_rest(struct work_struct *work)
+static bool engine_step(struct cow_engine *e)
 {
-	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
 	const gfp_t gfp = GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN;
+	unsigned int step = ENGINE_FIRST_KIB >> (PAGE_SHIFT - 10);
+	bool made = false;
 
 	mutex_lock(&e->base_lock);
-	/* It gets all or nothing, each time: what suffices for usual chunks it may get. */
-	if (!engine_raise(e, min(e->nr_budget, ENGINE_BUDGET_KIB >> (PAGE_SHIFT - 10)), gfp))
-		engine_raise(e, e->nr_budget, gfp);
+	if (e->nr_base < e->nr_budget)
+		made = !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp);
 	mutex_unlock(&e->base_lock);
+	return made;
+}
+
+/* The rest of the budget, or as much of it as is to be had: with less, less is copied at a time. */
+static void engine_rest(struct work_struct *work)
+{
+	struct cow_engine *e = container_of(work, struct cow_engine, rest);
+
+	while (engine_step(e))
+		;
 }
 
 /*
@@ -1891,6 +1921,7 @@ static unsigned int budget_kib(const struct cow_engine *e, unsigned int sectors)
 {
 	unsigned int kib = READ_ONCE(kcopyd_budget);
 
+	lockdep_assert_held(&e->base_lock);
 	if (kib)
 		return clamp(kib, ENGINE_MIN_BUDGET_KIB, ENGINE_MAX_BUDGET_KIB);
 	kib = clamp(ENGINE_BUDGET_JOBS * (sectors / 2), ENGINE_BUDGET_KIB, ENGINE_BUDGET_MOST_KIB);
@@ -1899,17 +1930,17 @@ static unsigned int budget_kib(const struct cow_engine *e, unsigned int sectors)
 
 int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 {
-	unsigned int kib;
+	unsigned int kib, first;
 	int r;
 
 	mutex_lock(&e->base_lock);
 	kib = budget_kib(e, sectors);
-	r = engine_raise(e, max(sectors_to_pages(sectors),
-				min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10)), GFP_KERNEL);
+	first = max(sectors_to_pages(sectors), min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10));
+	r = engine_raise(e, first, GFP_KERNEL);
 	if (!r) {
+		WRITE_ONCE(e->nr_first, max(e->nr_first, first));
 		WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
-		if (e->nr_base < e->nr_budget)
-			schedule_delayed_work(&e->rest, ENGINE_REST_LATER);
+		WRITE_ONCE(e->rest_asked, jiffies - ENGINE_REST_AGAIN);
 	}
 	mutex_unlock(&e->base_lock);
 	return r;
@@ -1985,7 +2016,7 @@ static void engine_init(struct cow_engine *e)
 	kthread_init_delayed_work(&e->aside_over, engine_aside_over);
 	kthread_init_delayed_work(&e->gathered, engine_gathered);
 	mutex_init(&e->base_lock);
-	INIT_DELAYED_WORK(&e->rest, engine_rest);
+	INIT_WORK(&e->rest, engine_rest);
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->order);
@@ -2048,7 +2079,7 @@ free:
 
 void cow_engine_destroy(struct cow_engine *e)
 {
-	cancel_delayed_work_sync(&e->rest);
+	cancel_work_sync(&e->rest);
 	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
 	/* Its last rounds may start timers, these wake it, and a round may queue the next one. */

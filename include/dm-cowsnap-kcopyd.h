@@ -109,8 +109,8 @@ struct cow_engine *cow_engine_create(struct block_device *bdev, const struct cow
 void cow_engine_destroy(struct cow_engine *engine);
 
 /*
- * Have room for at least one job of @sectors, and for all of the budget soon
- * afterwards. May sleep. 0, or -ENOMEM with nothing changed.
+ * Have room for at least one job of @sectors, and, if memory allows, for all of the budget once
+ * there are jobs. May sleep. 0, or -ENOMEM with nothing changed.
  */
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Allocations fail that are made in chosen code, in kernels that have no fault injection.
+ * Allocations fail that are made in chosen code, in kernels that have no fault injection: those of
+ * memory by the byte, or, if the module is loaded with @pages, those of pages.
  *
  * An allocation fails if it has been asked for, however far down, by a function that
  * begins at @start and ends before @end, as /proc/kallsyms has them. With @fail 0, as at
- * first, none fails; otherwise @skip come through, then so many fail, or, with -1, all.
+ * first, none fails; otherwise @skip come through, or so many pages, then so many allocations
+ * fail, or, with -1, all.
  *
  * A probe at the entry of each allocator returns NULL in its place.
  */
@@ -27,7 +29,11 @@ MODULE_PARM_DESC(fail, "how many are to fail; -1: all");
 
 static int skip;
 module_param(skip, int, 0600);
-MODULE_PARM_DESC(skip, "how many come through before");
+MODULE_PARM_DESC(skip, "how many come through before, or how many pages");
+
+static bool pages;
+module_param(pages, bool, 0400);
+MODULE_PARM_DESC(pages, "allocations of pages are to fail, not others");
 
 static int failed;
 module_param(failed, int, 0600);
@@ -65,7 +71,8 @@ static bool has_chosen_caller(struct pt_regs *regs)
 	return is_chosen(regs_get_kernel_stack_nth(regs, 0));
 }
 
-static bool take_failure(void)
+/* Of an allocation that counts as @nr where some come through before. */
+static bool take_failure(int nr)
 {
 	unsigned long flags;
 	bool taken;
@@ -74,8 +81,7 @@ static bool take_failure(void)
 	taken = fail && !skip;
 	if (taken && fail > 0)
 		fail--;
-	if (skip > 0)
-		skip--;
+	skip = max(skip - nr, 0);
 	failed += taken;
 	raw_spin_unlock_irqrestore(&count_lock, flags);
 	return taken;
@@ -88,7 +94,10 @@ static noinline notrace void return_at_once(void)
 
 static int allocator_called(struct kprobe *p, struct pt_regs *regs)
 {
-	if (!READ_ONCE(fail) || !was_task() || !has_chosen_caller(regs) || !take_failure())
+	/* The second argument of those who allocate pages is the order. */
+	int nr = pages ? 1 << regs_get_kernel_argument(regs, 1) : 1;
+
+	if (!READ_ONCE(fail) || !was_task() || !has_chosen_caller(regs) || !take_failure(nr))
 		return 0;
 	regs_set_return_value(regs, 0);
 	instruction_pointer_set(regs, (unsigned long)return_at_once);
@@ -108,30 +117,42 @@ static const char * const names[] = {
 	"kvmalloc_node", "__kvmalloc_node_noprof",
 };
 
+/* The same of pages, of which the first that there is sees each allocation once. */
+static const char * const names_of_pages[] = {
+	"__alloc_frozen_pages_noprof", "__alloc_pages_noprof", "__alloc_pages",
+	"__alloc_pages_nodemask",
+};
+
 static struct kprobe probes[ARRAY_SIZE(names)];
-static bool probed[ARRAY_SIZE(names)];
+static unsigned int nr_probes;
 
 static void __exit cowfault_exit(void)
 {
-	unsigned int i;
+	while (nr_probes)
+		unregister_kprobe(&probes[--nr_probes]);
+}
 
-	for (i = 0; i < ARRAY_SIZE(names); i++)
-		if (probed[i])
-			unregister_kprobe(&probes[i]);
+/* Where the kernel has a function of this name. */
+static void probe(const char *name)
+{
+	struct kprobe *p = &probes[nr_probes];
+
+	p->symbol_name = name;
+	p->pre_handler = allocator_called;
+	p->post_handler = allocator_stepped;
+	if (!register_kprobe(p))
+		nr_probes++;
 }
 
 static int __init cowfault_init(void)
 {
-	unsigned int i, nr = 0;
+	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(names); i++) {
-		probes[i].symbol_name = names[i];
-		probes[i].pre_handler = allocator_called;
-		probes[i].post_handler = allocator_stepped;
-		probed[i] = !register_kprobe(&probes[i]);
-		nr += probed[i];
-	}
-	return nr ? 0 : -ENOENT;
+	for (i = 0; i < ARRAY_SIZE(names) && !pages; i++)
+		probe(names[i]);
+	for (i = 0; i < ARRAY_SIZE(names_of_pages) && pages && !nr_probes; i++)
+		probe(names_of_pages[i]);
+	return nr_probes ? 0 : -ENOENT;
 }
 
 module_init(cowfault_init);

@@ -356,14 +356,25 @@ FAULT=/sys/module/cowfault/parameters
 # need_faults: a kernel in which they can be made to fail. It needs no fault injection.
 need_faults()
 {
+	load_faults pages=0
+}
+
+# need_faults_of_pages: the same, for whole pages only.
+need_faults_of_pages()
+{
+	load_faults pages=1
+}
+
+load_faults()
+{
 	[[ -d $FAULT ]] && return
-	insmod "$(dirname "${COWSNAP_KO:-/none}")/tests/fault/cowfault.ko" 2>/dev/null ||
+	insmod "$(dirname "${COWSNAP_KO:-/none}")/tests/fault/cowfault.ko" "$1" 2>/dev/null ||
 		skip_all "no probes in this kernel that make allocations fail"
 	at_exit rmmod cowfault
 }
 
 # fail_under FUNCTION COUNT [SKIP]: of what this function of the module, or one that it calls,
-# allocates from now on, SKIP come through, then COUNT fail (-1: all).
+# allocates from now on, SKIP come through (or so many pages), then COUNT fail (-1: all).
 fail_under()
 {
 	local start end
