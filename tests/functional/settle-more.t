@@ -59,6 +59,34 @@ wanted()
 	all_down
 }
 
+# Where the slot of what is home is not gone yet, it would count again after a power cut, and what was
+# written to home meanwhile would be lost.
+slot_first()
+{
+	local writer
+
+	begin 8 off
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096
+	by_tables
+	is "$(unsettled)" 1 "a chunk is redirected, by the tables"
+	alone
+	swap_table cow "$(delay_table "$store" 0 10000)"
+	dm message o 0 settle
+	ok "its slot is about to go" wait_for 25 writes_are_delayed cow 1
+	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 &
+	writer=$!
+	sleep 2
+	not_ok "a write to it waits for that" has_ended "$writer"
+	ok "which is still slow" writes_are_delayed cow 1
+	swap_table cow "$(linear_table "$store")"
+	ok "then it goes on" wait "$writer"
+	ok "the chunk is home" wait_for 25 unsettled_is 0
+	crash
+	origin_up o "$home" store "$cow"
+	ok "and as it was written" same /dev/mapper/o "$TEST_TMP/now"
+	all_down
+}
+
 read_only()
 {
 	begin 8 off
@@ -171,6 +199,7 @@ behind_unreadable()
 }
 
 wanted
+slot_first
 read_only
 little_room
 says_so
