@@ -217,9 +217,11 @@ static int store_make_ready(struct cow_store *store)
 	int r;
 
 	lockdep_assert_held(&o->admin_lock);
-	/* It is new, and its device is read-only. */
-	if (store->meta && !cow_store_is_formatted(store))
+	if (store->meta && !cow_store_is_formatted(store)) {
+		DMERR("store %pg is new and read-only: make it writable and load its tables again",
+		      store->bdev);
 		return -EROFS;
+	}
 	r = store_reserve(store);
 	if (r)
 		return r;

@@ -10,7 +10,7 @@
 
 MIB=1048576
 
-plan 21
+plan 24
 
 base=$(mkloop 8M)
 store=$(mkloop 16M)
@@ -76,6 +76,21 @@ blockdev --setrw "$store"
 dmcreate s "$(snap_table "$base" "$store" P 8)"
 is "$(status s)" Invalid "the snapshot is still Invalid when its store can be written again"
 dmremove s
+dmremove o
+
+# There is nothing in a new one yet, and nothing gets there.
+blank=$(mkloop 16M)
+blockdev --setro "$blank"
+cp "$(loop_file "$blank")" "$TEST_TMP/blank"
+origin_up o "$base"
+dmcreate s "" --notable
+dmload s "$(snap_table "$base" "$blank" P 8)" -r
+not_ok "a new store that is read-only is not used" dm resume s
+like "$(kernel_log)" 'is new and read-only: make it writable' "the log says what helps"
+put_letter /dev/mapper/o B 0 4096
+ok "nothing is written to it" cmp "$(loop_file "$blank")" "$TEST_TMP/blank"
+dmremove s
+blockdev --setrw "$blank"
 dmremove o
 
 # A merge cannot go on from one.
