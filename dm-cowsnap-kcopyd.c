@@ -96,10 +96,10 @@
 #define ENGINE_BUDGET_MOST_KIB	32768U
 
 /*
- * So much of its budget an engine has when it is made, unless a job needs more. The rest comes
+ * An engine begins with so much of its budget, or with what its largest job needs. The rest comes
  * with the first job, in steps of the same size: whoever makes a snapshot, with the origin
- * suspended, does not wait for it, and an origin that is only read does without. If memory is
- * short, it is asked for again so many jiffies later, while there are jobs.
+ * suspended, does not wait for it, and a snapshot that is not used does without. If memory is
+ * short, the first job that comes so many jiffies later asks again.
  */
 #define ENGINE_FIRST_KIB	1024U
 #define ENGINE_REST_AGAIN	HZ
@@ -223,9 +223,10 @@ struct cow_engine {
 
 	struct mutex base_lock;		/* guards the changes of nr_base, and: */
 	unsigned int nr_budget;		/* what it is to be; READ_ONCE without lock */
-	unsigned int nr_first;		/* so many it had before the rest of it; the same */
+	unsigned int nr_first;		/* what it has before the rest comes; the same */
+
 	struct work_struct rest;
-	unsigned long rest_asked;	/* for that; jiffies; READ_ONCE, WRITE_ONCE */
+	unsigned long rest_asked;	/* when; jiffies; READ_ONCE, WRITE_ONCE */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */

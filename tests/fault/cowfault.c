@@ -5,8 +5,8 @@
  *
  * An allocation fails if it has been asked for, however far down, by a function that
  * begins at @start and ends before @end, as /proc/kallsyms has them. With @fail 0, as at
- * first, none fails; otherwise @skip come through, or so many pages, then so many allocations
- * fail, or, with -1, all.
+ * first, none fails; otherwise @skip come through (with @pages, so many pages), then so many
+ * allocations fail, or, with -1, all.
  *
  * A probe at the entry of each allocator returns NULL in its place.
  */

@@ -365,6 +365,7 @@ need_faults_of_pages()
 	load_faults pages=1
 }
 
+# load_faults PARAMETER: of tests/fault, which makes them fail.
 load_faults()
 {
 	[[ -d $FAULT ]] && return

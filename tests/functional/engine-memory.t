@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# The copy engine's memory comes in steps of 1 MiB, once there are jobs. If it is not all to be had,
+# The copy engine's memory comes in steps of 1 MiB, with the first job. If not all of it is to be had,
 # jobs go on with what there is, and the rest comes when memory does.
 
 . "$(dirname "$0")/common.sh"
@@ -41,8 +41,10 @@ short()
 	put_letter /dev/mapper/o B 0 $((4 * MIB))
 	ok "$1: allocations have failed" wait_for 60 has_failed
 	ok "$1: writes go on with what there is" wait_for 60 has_memory 2048
-	sleep 2		# it is tried again each second
-	ok "$1: and again" writes_with 2048
+	sleep 2		# it is tried again after a second
+	echo 0 >"$FAULT/failed"
+	writes_with 2048
+	ok "$1: memory is asked for again" wait_for 60 has_failed
 	fail_no_more >/dev/null
 	ok "$1: the rest comes when there is memory" wait_for 60 writes_with 8192
 }
