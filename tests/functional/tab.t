@@ -5,11 +5,13 @@
 # sentence, or given up, and then no outdated snapshot is left to be believed.
 
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/store.sh"
 . "$(dirname "$0")/tab.sh"
 
 need mkfs.ext4 blkid
 need_command
 
+COPIED=1	# the kind of a slot with old data
 uuid=11111111-2222-3333-4444-555555555555
 base=$(mkloop 32M)
 store=$(mkloop 16M)
@@ -502,6 +504,23 @@ tab start >"$TEST_TMP/said" 2>&1
 is $? 0 "a rollback to a snapshot that is invalid costs no boot"
 ok "a rollback to an invalid snapshot: the origin is there" active
 like "$(<"$TEST_TMP/said")" 'data@1: nothing of it is left .*: remove cowsnap.rollback' "a rollback to an invalid snapshot: why it is not done is said"
+words
+tab stop >/dev/null
+
+# What the store has lost of a snapshot would stay as it is now.
+begin_anew
+store_tool spoil-block "$(loop_file "$store")" "$COPIED"
+blockdev --flushbufs "$store"
+words cowsnap.rollback=data@1
+tab start >"$TEST_TMP/said" 2>&1
+is $? 0 "a rollback that cannot begin costs no boot"
+like "$(kernel_log)" 'it has damaged tables, snapshot 1 cannot be merged' "a rollback that cannot begin: the log says why"
+ok "a rollback that cannot begin: the origin is there" active
+mount /dev/mapper/data "$dir"
+is "$(<"$dir/file")" new "a rollback that cannot begin: nothing is changed"
+umount "$dir"
+like "$(<"$TEST_TMP/said")" 'data@1: not rolled back, data is as it was: remove cowsnap.rollback' \
+	"a rollback that cannot begin: what to do is said"
 words
 tab stop >/dev/null
 
