@@ -95,12 +95,19 @@ neither_names_blocks()
 	up 512
 	had=$(super 0 112 4)
 	failures=$(failures)
+	# What is written to it later needs no mark.
+	put /dev/mapper/s "$TEST_TMP/old0" $MIB 4096
 	swap_table cow "$(store_table 0 2)"
 	ok "extended, both bad: the origin goes on" fill_tables
 	ok "extended, both bad: that fails" wait_for 60 have_failed "$failures"
 	all_right "extended, both bad" 0 2
 	like "$(status s)" '^[0-9]+/' "extended, both bad: the snapshots are valid, there is room"
 	is "$(super 0 112 4)" "$had" "extended, both bad: no superblock names more"
+	cp "$TEST_TMP/old0" "$TEST_TMP/scratch"
+	not_ok "extended, both bad: those that no superblock names are not used" \
+		put /dev/mapper/s "$TEST_TMP/scratch" $((2 * MIB)) $((6 * MIB))
+	image /dev/mapper/s "$TEST_TMP/old0"
+	like "$(status s)" '^[0-9]+/' "extended, both bad: a snapshot's own write invalidates none"
 	swap_table cow "$(store_table)"
 	ok "extended, then good: what is to be said comes with the next change" \
 		dm message o 0 set low_water 66
