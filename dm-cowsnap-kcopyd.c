@@ -225,7 +225,7 @@ struct cow_engine {
 	unsigned int nr_budget;		/* what it is to be; READ_ONCE without lock */
 	unsigned int nr_first;		/* what it has before the rest comes; the same */
 
-	struct work_struct rest;
+	struct delayed_work rest;
 	unsigned long rest_asked;	/* when; jiffies; READ_ONCE, WRITE_ONCE */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
@@ -1199,7 +1199,7 @@ static void want_rest(struct cow_engine *e)
 	    time_in_range_open(jiffies, asked, asked + ENGINE_REST_AGAIN))
 		return;
 	WRITE_ONCE(e->rest_asked, jiffies);
-	schedule_work(&e->rest);
+	schedule_delayed_work(&e->rest, 0);
 }
 
 static void job_started(struct cow_engine *e, const struct cow_job *job)
@@ -1905,13 +1905,16 @@ static bool engine_step(struct cow_engine *e)
 	return made;
 }
 
-/* The rest of the budget, or as much of it as is to be had: with less, less is copied at a time. */
+/*
+ * The rest of the budget, or as much of it as is to be had: with less, less is copied at a time.
+ * Those who write have the processor in between.
+ */
 static void engine_rest(struct work_struct *work)
 {
-	struct cow_engine *e = container_of(work, struct cow_engine, rest);
+	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
 
-	while (engine_step(e))
-		;
+	if (engine_step(e))
+		schedule_delayed_work(&e->rest, 1);
 }
 
 /*
@@ -2017,7 +2020,7 @@ static void engine_init(struct cow_engine *e)
 	kthread_init_delayed_work(&e->aside_over, engine_aside_over);
 	kthread_init_delayed_work(&e->gathered, engine_gathered);
 	mutex_init(&e->base_lock);
-	INIT_WORK(&e->rest, engine_rest);
+	INIT_DELAYED_WORK(&e->rest, engine_rest);
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->order);
@@ -2080,7 +2083,7 @@ free:
 
 void cow_engine_destroy(struct cow_engine *e)
 {
-	cancel_work_sync(&e->rest);
+	cancel_delayed_work_sync(&e->rest);
 	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
 	/* Its last rounds may start timers, these wake it, and a round may queue the next one. */
