@@ -225,8 +225,8 @@ struct cow_engine {
 	unsigned int nr_budget;		/* what it is to be; READ_ONCE without lock */
 	unsigned int nr_first;		/* what it has before the rest comes; the same */
 
-	struct delayed_work rest;
-	unsigned long rest_asked;	/* when; jiffies; READ_ONCE, WRITE_ONCE */
+	struct delayed_work rest;	/* gets what is missing of nr_budget */
+	unsigned long rest_asked;	/* last, in jiffies; READ_ONCE, WRITE_ONCE */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */
@@ -1889,32 +1889,21 @@ static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 }
 
 /*
- * A step towards the budget; true if it was made. Memory is not waited for: whoever has suspended
- * the origin may want base_lock, and memory wait for the origin.
- */
-static bool engine_step(struct cow_engine *e)
-{
-	const gfp_t gfp = GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN;
-	unsigned int step = ENGINE_FIRST_KIB >> (PAGE_SHIFT - 10);
-	bool made = false;
-
-	mutex_lock(&e->base_lock);
-	if (e->nr_base < e->nr_budget)
-		made = !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp);
-	mutex_unlock(&e->base_lock);
-	return made;
-}
-
-/*
- * The rest of the budget, or as much of it as is to be had: with less, less is copied at a time.
- * Those who write have the processor in between.
+ * A step towards the budget, and another one a jiffy later: those who write have the processor in
+ * between. It ends where memory does; with less, less is copied at a time. Memory is not waited
+ * for: whoever has suspended the origin may want base_lock, and memory wait for the origin.
  */
 static void engine_rest(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
+	const gfp_t gfp = GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN;
+	unsigned int step = ENGINE_FIRST_KIB >> (PAGE_SHIFT - 10);
 
-	if (engine_step(e))
+	mutex_lock(&e->base_lock);
+	if (e->nr_base < e->nr_budget &&
+	    !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp))
 		schedule_delayed_work(&e->rest, 1);
+	mutex_unlock(&e->base_lock);
 }
 
 /*

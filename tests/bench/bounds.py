@@ -31,9 +31,8 @@ bound("b-mix", ["mix/writes", "mix/latency"], ["cowsnap N"], ["p99", "p99.9"],
       "as much as its 100, 307 and 311 writes a second: p99 of the writes is 213 and 259 ms (dm-snapshot "
       "350), p99.9 396 and 430 (401).")
 bound("c-dd", ["update-10"], ["cowsnap P 512K, 2 disks, head", "cowsnap N"], ["rate"],
-      "dd writes into memory for 19 ms, while the copy engine gets its memory: 1 MiB every 4 ms, each of "
-      "which takes .2 ms of the only processor. Where it gets all of that at once they have 529 and 530 "
-      "MB/s, too, but 99.9 % of the writes beside the first snapshot (P and N, solid-state disk) take 9.4 "
+      "dd writes into memory for 20 ms, while the copy engine gets its memory, 1 MiB every 4 ms, from the "
+      "only processor: .5 ms in all. Where all of that comes at once they have 529 and 530 MB/s, too, but 99.9 % of the writes beside the first snapshot (P and N, solid-state disk) take 9.4 "
       "and 9.6 ms at most, not 8.8 and 8.7 (dm-snapshot 8.7 and 8.6).")
 bound("c-dd", ["update-100"], ["cowsnap P 512K, 2 disks, head"], ["rate"],
       "It depends on when the kernel begins to write what dd leaves in memory. Begun .3, 1.1 and 2.3 s "

@@ -393,6 +393,12 @@ fail_under()
 	echo "$2" >"$FAULT/fail"
 }
 
+# Has one of these failed?
+has_failed()
+{
+	(($(<"$FAULT/failed")))
+}
+
 # fail_no_more: how many have failed.
 fail_no_more()
 {

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# The copy engine's memory comes in steps of 1 MiB, with the first job. If not all of it is to be had,
-# jobs go on with what there is, and the rest comes when memory does.
+# The copy engine's memory comes in steps of 1 MiB, with the first job. If not all of it is to be
+# had, jobs go on with what there is, and the rest comes when memory does.
 
 . "$(dirname "$0")/common.sh"
 
@@ -16,11 +16,6 @@ MIB=1048576
 has_memory()
 {
 	[[ $(key_of o copy_memory) == "$1" ]]
-}
-
-has_failed()
-{
-	(($(<"$FAULT/failed")))
 }
 
 # writes_with KIB: a first write, upon which the engine may ask again.

@@ -59,11 +59,6 @@ reclaim()
 	dd if=/dev/zero of="$store" bs=1M count=1 oflag=direct status=none
 }
 
-has_failed()
-{
-	(($(<"$FAULT/failed")))
-}
-
 # crash: what is left of the store after it is in doubt, if nothing noted the last commits.
 crash()
 {

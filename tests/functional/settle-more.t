@@ -59,8 +59,8 @@ wanted()
 	all_down
 }
 
-# Where the slot of what is home is not gone yet, it would count again after a power cut, and what was
-# written to home meanwhile would be lost.
+# As long as the slot of what is home is on the disk, a power cut would have it count again, and
+# what was written to home meanwhile would be lost.
 slot_first()
 {
 	local writer

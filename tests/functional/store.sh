@@ -8,8 +8,8 @@ need perl
 
 # shellcheck disable=SC2034  # for those that find the place of the records
 RECORDS=5	# the kind of a slot that says where they are
-# shellcheck disable=SC2034  # and for those that settle
-FREE=0 CURRENT=7
+# shellcheck disable=SC2034  # and other kinds
+FREE=0 COPIED=1 CURRENT=7
 
 store_tool()
 {

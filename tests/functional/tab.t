@@ -11,7 +11,6 @@
 need mkfs.ext4 blkid
 need_command
 
-COPIED=1	# the kind of a slot with old data
 uuid=11111111-2222-3333-4444-555555555555
 base=$(mkloop 32M)
 store=$(mkloop 16M)
