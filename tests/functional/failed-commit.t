@@ -7,8 +7,9 @@
 . "$(dirname "$0")/common.sh"
 
 need_target flakey
+need_target delay
 exact_copies
-plan 24
+plan 25
 
 len=$((8 * 2048))
 
@@ -81,12 +82,21 @@ dmremove s
 dmremove o
 dmremove cow
 
+# Each step of the merge takes .3 s, and the rest after it 10 s. Were there but few steps, it would
+# have ended before a slow machine comes to the write, which then is an origin's: that goes on without
+# its snapshot.
+loop=$base
+dmcreate home "$(linear_table "$loop")"
+base=/dev/mapper/home
 up merge
 dmremove s
 # A newer snapshot, so that what is written while merging goes to the store.
 snap_up t "$base" /dev/mapper/cow P 8 id 1 create
-dm message o 0 set throttle 1 2>/dev/null || dm message t 0 set throttle 1
-put_letter /dev/mapper/o H $((6 * 1048576)) 65536
+dm message o 0 set throttle 1
+for at in 1 2 3 4 5 6; do
+	put_letter /dev/mapper/o H $((at * 1048576)) 4096
+done
+swap_table home "$(delay_table "$loop" 0 300)"
 dmreload o "0 $len cowsnap-merge $base /dev/mapper/cow P 8 2 id 0"
 ok "merge: a whole chunk is written" write_whole /dev/mapper/o 1800 I
 swap_table cow "$(bad_table)"
@@ -95,9 +105,13 @@ acknowledged_is_there /dev/mapper/o 1802 L "merge, after it has failed"
 ok "merge: the chunk written before keeps its data" all_letter /dev/mapper/o I $((1800 * 4096)) 4096
 swap_table cow "$(linear_table "$store")"
 acknowledged_is_there /dev/mapper/o 1803 M "merge, the store is back"
+ok "merge: it has not ended" [ "$(left_of o)" -gt 0 ]
+swap_table home "$(linear_table "$loop")"
 dmremove t
 dmremove o
 dmremove cow
+dmremove home
+base=$loop
 
 # ---- the slots of the commit that failed are believed when the store is opened again
 
