@@ -97,9 +97,9 @@
 
 /*
  * An engine begins with so much of its budget, or with what its largest job needs. The rest comes
- * with the first job, in steps of the same size: whoever makes a snapshot, with the origin
- * suspended, does not wait for it, and a snapshot that is not used does without. If memory is
- * short, the first job that comes so many jiffies later asks again.
+ * once a job lacks pages, in steps of the same size: whoever makes a snapshot, with the origin
+ * suspended, does not wait for it, and a snapshot that is little used does without. If memory is
+ * short, the first job that lacks pages so many jiffies later asks again.
  */
 #define ENGINE_FIRST_KIB	1024U
 #define ENGINE_REST_AGAIN	HZ
@@ -154,7 +154,7 @@
 static unsigned int kcopyd_budget;
 module_param(kcopyd_budget, uint, 0644);
 MODULE_PARM_DESC(kcopyd_budget,
-		 "KiB of pages each origin's copy engine has once it copies (16 to 1048576; for stores opened later; default 0: 8192, more for large chunks)");
+		 "KiB of pages each origin's copy engine has once it needs them (16 to 1048576; for stores opened later; default 0: 8192, more for large chunks)");
 
 static int kcopyd_requeue_set(const char *value, const struct kernel_param *kp);
 static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp);
@@ -393,6 +393,18 @@ static void job_get_pages(struct cow_job *job, struct cow_pages *from, unsigned 
 	job->cursor_index = 0;
 }
 
+/* A job lacks pages: the engine is to have all of its budget. */
+static void want_rest(struct cow_engine *e)
+{
+	unsigned long asked = READ_ONCE(e->rest_asked);
+
+	if (READ_ONCE(e->nr_base) >= READ_ONCE(e->nr_budget) ||
+	    time_in_range_open(jiffies, asked, asked + ENGINE_REST_AGAIN))
+		return;
+	WRITE_ONCE(e->rest_asked, jiffies);
+	schedule_delayed_work(&e->rest, 0);
+}
+
 /* Speculative jobs get half of the pages at most, so that others need not wait. */
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
@@ -405,8 +417,10 @@ static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 		spare = min(base / 2, base - want);
 	if (e->free.nr < want + spare)
 		take_given(e);
-	if (e->free.nr < want + spare)
+	if (e->free.nr < want + spare) {
+		want_rest(e);
 		return false;
+	}
 	job_get_pages(job, &e->free, want);
 	return true;
 }
@@ -1190,21 +1204,8 @@ static void note_busy(struct cow_engine *e)
 	e->noted = now;
 }
 
-/* There are jobs: the engine is to have all of its budget. */
-static void want_rest(struct cow_engine *e)
-{
-	unsigned long asked = READ_ONCE(e->rest_asked);
-
-	if (READ_ONCE(e->nr_base) >= READ_ONCE(e->nr_budget) ||
-	    time_in_range_open(jiffies, asked, asked + ENGINE_REST_AGAIN))
-		return;
-	WRITE_ONCE(e->rest_asked, jiffies);
-	schedule_delayed_work(&e->rest, 0);
-}
-
 static void job_started(struct cow_engine *e, const struct cow_job *job)
 {
-	want_rest(e);
 	if (job->own_data)
 		return;
 	if (!e->nr_active) {

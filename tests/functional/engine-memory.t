@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# The copy engine's memory comes in steps of 1 MiB, with the first job. If not all of it is to be
-# had, jobs go on with what there is, and the rest comes when memory does.
+# The copy engine's memory comes in steps of 1 MiB, once jobs lack pages. If not all of it is to be
+# had, they go on with what there is, and the rest comes when memory does.
 
 . "$(dirname "$0")/common.sh"
 
 need_faults_of_pages
 need_command
+need_target delay
 exact_copies
 plan 8
 
@@ -18,22 +19,30 @@ has_memory()
 	[[ $(key_of o copy_memory) == "$1" ]]
 }
 
-# writes_with KIB: a first write, upon which the engine may ask again.
+# writes_at LETTER OFFSET: 4 MiB with one request of a program, more than what there is at first.
+# Each copy, or redirected write, takes a while, so that there are several at a time.
+writes_at()
+{
+	put_letter /dev/mapper/o "$1" "$2" $((4 * MIB)) $((4 * MIB))
+}
+
+# writes_with KIB: first writes, upon which the engine may ask again.
 writes_with()
 {
-	place=$((place + 4096))
-	put_letter /dev/mapper/o C "$place" 4096
+	place=$((place + 4 * MIB))
+	writes_at C "$place"
+	sleep 1
 	has_memory "$1"
 }
 
 # short NAME: what comes, and what does not, with the jobs of first writes.
 short()
 {
-	local place=$((8 * MIB))
+	local place=0
 
 	# The first step, and half of the next.
 	fail_under engine_rest -1 384
-	put_letter /dev/mapper/o B 0 $((4 * MIB))
+	writes_at B 0
 	ok "$1: allocations have failed" wait_for 60 has_failed
 	ok "$1: writes go on with what there is" wait_for 60 has_memory 2048
 	sleep 2		# it is tried again after a second
@@ -70,14 +79,20 @@ redirected()
 	dmremove o
 	origin_up o "$base" store "$store"
 	is "$(key_of o copy_memory)" 1024 "redirected: an engine without jobs has 1 MiB"
-	put_letter /dev/mapper/o B $((4 * MIB)) $MIB
+	writes_at B $((4 * MIB))
 	ok "redirected: it gets the rest when it has some" wait_for 60 has_memory 8192
 	is "$(key_of o read_sectors)" 0 "redirected: nothing was read to be copied"
 	dmremove o
 }
 
-base=$(mkloop 16M)
-store=$(mkloop 40M)
+base=$(mkloop 96M)
+dmcreate home "$(delay_table "$base" 50 0)"
+base=/dev/mapper/home
+store=$(mkloop 160M)
 copied
-store=$(mkloop 40M)
+store=$(mkloop 160M)
+dmcreate cow "$(delay_table "$store" 0 50)"
+store=/dev/mapper/cow
 redirected
+dmremove home
+dmremove cow

@@ -9,7 +9,7 @@
 
 MIB=1048576
 exact_copies
-plan 26
+plan 27
 
 base=$(mkloop 16M)
 store=$(mkloop 40M)
@@ -24,6 +24,13 @@ counted()
 write_mib()
 {
 	dd if=/dev/urandom of=/dev/mapper/o bs=1M count="$1" seek="$2" oflag=direct status=none
+}
+
+# write_at_once MIB: so much is written with one request of a program. Reads of home take a while,
+# so that there are several copies at a time.
+write_at_once()
+{
+	dd if=/dev/urandom of=/dev/mapper/o bs="$1M" count=1 iflag=fullblock oflag=direct status=none
 }
 
 runs()
@@ -137,8 +144,14 @@ memory()
 	local before nr
 
 	nr=$(scaled 200)
-	echo 8192 >"$PARAMETERS/undo_buffer"
 	origin_up o "$base"
+	snap_up s "$base" "$store" N 8
+	swap_table home "$(delay_table "$loop" 50 0)"
+	write_at_once 8
+	swap_table home "$(linear_table "$loop")"
+	ok "the engine has all of its budget" wait_for 60 has_memory 8192
+	dmremove s
+	echo 8192 >"$PARAMETERS/undo_buffer"
 	snap_up s "$base" "$store" N 8
 	put_letter /dev/mapper/o C 0 $((4 * MIB)) 65536
 	dmremove s
@@ -156,23 +169,23 @@ memory()
 	echo 0 >"$PARAMETERS/undo_buffer"
 }
 
-# has_budget NAME CHUNK KIB: so much memory a new engine has for jobs of that size, once it copies.
+# has_budget NAME CHUNK KIB: so much memory a new engine has for jobs of that size, once they need it.
 has_budget()
 {
 	origin_up o "$base"
 	snap_up s "$base" "$store" N "$2"
-	write_mib 1 0
+	write_at_once 16
 	ok "$1" wait_for 60 has_memory "$3"
 }
 
-# A snapshot of an origin that is not written, for a while.
-unwritten()
+# A snapshot of an origin that is little written, for a while.
+seldom_written()
 {
 	origin_up o "$base"
 	snap_up s "$base" "$store" N 1024
-	dd if=/dev/mapper/s of=/dev/null bs=1M iflag=direct status=none
+	write_mib 2 0
 	sleep 1
-	is "$(counted copy_memory)" 1024 "an engine that copies nothing has 1 MiB"
+	is "$(counted copy_memory)" 1024 "an engine that needs no more has 1 MiB"
 	dmremove s
 	dmremove o
 }
@@ -183,7 +196,7 @@ together()
 	origin_up o "$base"
 	snap_up s "$base" "$store" N 1024
 	snap_up s2 "$base" "$store2" N 8
-	write_mib 1 0
+	write_at_once 8
 	ok "a store with smaller chunks leaves it as it is" wait_for 60 has_memory 12288
 	dmremove s2
 	dmremove s
@@ -192,10 +205,11 @@ together()
 
 budget()
 {
-	unwritten
+	swap_table home "$(delay_table "$loop" 50 0)"
+	seldom_written
 	has_budget "chunks of 4 KiB: 8 MiB" 8 8192
 	snap_up s2 "$base" "$store2" N 1024
-	write_mib 1 4
+	write_at_once 16
 	ok "a store with larger chunks raises it" wait_for 60 has_memory 12288
 	dmremove s2
 	dmremove s
@@ -219,5 +233,8 @@ one_read
 zeroes
 throttle
 throttled_close
+loop=$base
+dmcreate home "$(linear_table "$loop")"
+base=/dev/mapper/home
 memory
 budget
