@@ -97,9 +97,9 @@
 
 /*
  * An engine begins with so much of its budget, or with what its largest job needs. The rest comes
- * once a job lacks pages, in steps of the same size: whoever makes a snapshot, with the origin
- * suspended, does not wait for it, and a snapshot that is little used does without. If memory is
- * short, the first job that lacks pages so many jiffies later asks again.
+ * once a job lacks pages, or could be larger, in steps of the same size: whoever makes a snapshot,
+ * with the origin suspended, does not wait for it, and a snapshot that is little used does without.
+ * If memory is short, the first such job so many jiffies later asks again.
  */
 #define ENGINE_FIRST_KIB	1024U
 #define ENGINE_REST_AGAIN	HZ
@@ -393,7 +393,7 @@ static void job_get_pages(struct cow_job *job, struct cow_pages *from, unsigned 
 	job->cursor_index = 0;
 }
 
-/* A job lacks pages: the engine is to have all of its budget. */
+/* Jobs lack pages, or could be larger: the engine is to have all of its budget. Any context. */
 static void want_rest(struct cow_engine *e)
 {
 	unsigned long asked = READ_ONCE(e->rest_asked);
@@ -1851,6 +1851,14 @@ unsigned int cow_engine_job_sectors(struct cow_engine *e)
 	if (nr < READ_ONCE(e->nr_budget))
 		half = max(half, READ_ONCE(e->nr_first));
 	return half * PAGE_SECTORS;
+}
+
+bool cow_engine_fits(struct cow_engine *e, sector_t sectors)
+{
+	if (sectors <= cow_engine_job_sectors(e))
+		return true;
+	want_rest(e);
+	return false;
 }
 
 /* Want @more pages, or fewer: then the worker frees them as they come back. */

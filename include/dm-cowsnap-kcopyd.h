@@ -110,7 +110,7 @@ void cow_engine_destroy(struct cow_engine *engine);
 
 /*
  * Have room for at least one job of @sectors, and, if memory allows, for all of the budget once
- * there are jobs. May sleep. 0, or -ENOMEM with nothing changed.
+ * jobs need it. May sleep. 0, or -ENOMEM with nothing changed.
  */
 int cow_engine_reserve(struct cow_engine *engine, unsigned int sectors);
 
@@ -153,6 +153,9 @@ void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);
 
 /* Longest job, in sectors, that the pages of the engine can hold. Any context. */
 unsigned int cow_engine_job_sectors(struct cow_engine *engine);
+
+/* May a job have @sectors? If not, it may when all of the budget has come. Any context. */
+bool cow_engine_fits(struct cow_engine *engine, sector_t sectors);
 
 /* Queue a job. Context: any, never sleeps. */
 void cow_engine_submit(struct cow_engine *engine, struct cow_job *job);

@@ -292,8 +292,7 @@ static bool job_takes(struct cow_origin *o, const struct cow_pending *p,
 
 	if (cow_pending_sector(p) >= *end || cow_pending_end_sector(p) <= *start)
 		return false;
-	if (to - from > *end - *start &&
-	    to - from > cow_engine_job_sectors(o->engine))
+	if (to - from > *end - *start && !cow_engine_fits(o->engine, to - from))
 		return false;
 	*start = from;
 	*end = to;

@@ -19,20 +19,15 @@ has_memory()
 	[[ $(key_of o copy_memory) == "$1" ]]
 }
 
-# writes_at LETTER OFFSET: 4 MiB with one request of a program, more than what there is at first.
-# Each copy, or redirected write, takes a while, so that there are several at a time.
-writes_at()
-{
-	put_letter /dev/mapper/o "$1" "$2" $((4 * MIB)) $((4 * MIB))
-}
-
-# writes_with KIB: first writes, upon which the engine may ask again.
-writes_with()
+# writes_and COMMAND...: 4 MiB with one request of a program, more than what there is at first. Each
+# copy, or redirected write, takes a while, so that there are several at a time, and the engine may
+# ask for memory. Then the command.
+writes_and()
 {
 	place=$((place + 4 * MIB))
-	writes_at C "$place"
+	put_letter /dev/mapper/o C "$place" $((4 * MIB)) $((4 * MIB))
 	sleep 1
-	has_memory "$1"
+	"$@"
 }
 
 # short NAME: what comes, and what does not, with the jobs of first writes.
@@ -42,15 +37,12 @@ short()
 
 	# The first step, and half of the next.
 	fail_under engine_rest -1 384
-	writes_at B 0
-	ok "$1: allocations have failed" wait_for 60 has_failed
-	ok "$1: writes go on with what there is" wait_for 60 has_memory 2048
-	sleep 2		# it is tried again after a second
+	ok "$1: allocations have failed" wait_for 20 writes_and has_failed
+	ok "$1: writes go on with what there is" writes_and has_memory 2048
 	echo 0 >"$FAULT/failed"
-	writes_with 2048
-	ok "$1: memory is asked for again" wait_for 60 has_failed
+	ok "$1: memory is asked for again" wait_for 20 writes_and has_failed
 	fail_no_more >/dev/null
-	ok "$1: the rest comes when there is memory" wait_for 60 writes_with 8192
+	ok "$1: the rest comes when there is memory" wait_for 20 writes_and has_memory 8192
 }
 
 copied()
@@ -67,6 +59,8 @@ copied()
 # Writes of whole chunks, which are redirected, so that nothing is copied.
 redirected()
 {
+	local place=0
+
 	fill "$base" "$TEST_TMP/old"
 	snap_up s "$base" "$store" P 8
 	dmremove s
@@ -79,19 +73,18 @@ redirected()
 	dmremove o
 	origin_up o "$base" store "$store"
 	is "$(key_of o copy_memory)" 1024 "redirected: an engine without jobs has 1 MiB"
-	writes_at B $((4 * MIB))
-	ok "redirected: it gets the rest when it has some" wait_for 60 has_memory 8192
+	ok "redirected: it gets the rest when it needs it" wait_for 20 writes_and has_memory 8192
 	is "$(key_of o read_sectors)" 0 "redirected: nothing was read to be copied"
 	dmremove o
 }
 
-base=$(mkloop 96M)
-dmcreate home "$(delay_table "$base" 50 0)"
+base=$(mkloop 256M)
+dmcreate home "$(delay_table "$base" 100 0)"
 base=/dev/mapper/home
-store=$(mkloop 160M)
+store=$(mkloop 400M)
 copied
-store=$(mkloop 160M)
-dmcreate cow "$(delay_table "$store" 0 50)"
+store=$(mkloop 400M)
+dmcreate cow "$(delay_table "$store" 0 100)"
 store=/dev/mapper/cow
 redirected
 dmremove home

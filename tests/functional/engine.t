@@ -8,8 +8,9 @@
 . "$(dirname "$0")/common.sh"
 
 MIB=1048576
+need_target delay
 exact_copies
-plan 27
+plan 29
 
 base=$(mkloop 16M)
 store=$(mkloop 40M)
@@ -26,11 +27,18 @@ write_mib()
 	dd if=/dev/urandom of=/dev/mapper/o bs=1M count="$1" seek="$2" oflag=direct status=none
 }
 
-# write_at_once MIB: so much is written with one request of a program. Reads of home take a while,
-# so that there are several copies at a time.
-write_at_once()
+# grows_to KIB MIB: the engine has so much memory while so much is written with one request, and no
+# copy's read ends.
+grows_to()
 {
-	dd if=/dev/urandom of=/dev/mapper/o bs="$1M" count=1 iflag=fullblock oflag=direct status=none
+	local rc=0 writer
+
+	hold_reads home "$loop"
+	dd if=/dev/urandom of=/dev/mapper/o bs="$2M" count=1 iflag=fullblock oflag=direct status=none &
+	writer=$!
+	wait_for 60 has_memory "$1" || rc=$?
+	release_reads home "$loop"
+	wait "$writer" && return "$rc"
 }
 
 runs()
@@ -146,10 +154,7 @@ memory()
 	nr=$(scaled 200)
 	origin_up o "$base"
 	snap_up s "$base" "$store" N 8
-	swap_table home "$(delay_table "$loop" 50 0)"
-	write_at_once 8
-	swap_table home "$(linear_table "$loop")"
-	ok "the engine has all of its budget" wait_for 60 has_memory 8192
+	ok "the engine has all of its budget" grows_to 8192 8
 	dmremove s
 	echo 8192 >"$PARAMETERS/undo_buffer"
 	snap_up s "$base" "$store" N 8
@@ -174,8 +179,7 @@ has_budget()
 {
 	origin_up o "$base"
 	snap_up s "$base" "$store" N "$2"
-	write_at_once 16
-	ok "$1" wait_for 60 has_memory "$3"
+	ok "$1" grows_to "$3" 16
 }
 
 # A snapshot of an origin that is little written, for a while.
@@ -196,21 +200,43 @@ together()
 	origin_up o "$base"
 	snap_up s "$base" "$store" N 1024
 	snap_up s2 "$base" "$store2" N 8
-	write_at_once 8
-	ok "a store with smaller chunks leaves it as it is" wait_for 60 has_memory 12288
+	ok "a store with smaller chunks leaves it as it is" grows_to 12288 16
 	dmremove s2
 	dmremove s
 	dmremove o
 }
 
+# unaligned OFFSET: 1 MiB, with one request, is written where chunks of 4 KiB begin, and none of 16.
+unaligned()
+{
+	put_letter /dev/mapper/o D "$1" $MIB $MIB
+}
+
+# One read serves two stores, but not with more than the engine has. There are pages of undo buffers,
+# too, so none are lacking.
+larger_job()
+{
+	echo 8192 >"$PARAMETERS/undo_buffer"
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 8
+	snap_up s2 "$base" "$store2" N 32
+	unaligned 4096
+	ok "a job that could be larger brings the rest" wait_for 60 has_memory $((8192 + 2 * 8192))
+	dm message o 0 reset_stats
+	unaligned $((8 * MIB + 4096))
+	is "$(counted read_sectors)" $((2048 + 32)) "then one read serves both stores"
+	dmremove s2
+	dmremove s
+	dmremove o
+	echo 0 >"$PARAMETERS/undo_buffer"
+}
+
 budget()
 {
-	swap_table home "$(delay_table "$loop" 50 0)"
 	seldom_written
 	has_budget "chunks of 4 KiB: 8 MiB" 8 8192
 	snap_up s2 "$base" "$store2" N 1024
-	write_at_once 16
-	ok "a store with larger chunks raises it" wait_for 60 has_memory 12288
+	ok "a store with larger chunks raises it" grows_to 12288 16
 	dmremove s2
 	dmremove s
 	dmremove o
@@ -237,4 +263,5 @@ loop=$base
 dmcreate home "$(linear_table "$loop")"
 base=/dev/mapper/home
 memory
+larger_job
 budget

@@ -45,9 +45,9 @@ wanted()
 	is "$(unsettled)" 48 "runs are redirected, each alone"
 	alone
 	# The 20th of 32.
-	swap_table home "$(partly_table "$base" $((102 * 8)) 8 delay "$base" $((102 * 8)) 0 "$base" $((102 * 8)) 30000)"
+	swap_table home "$(partly_table "$base" $((102 * 8)) 8 delay "$base" $((102 * 8)) 0 "$base" $((102 * 8)) 120000)"
 	dm message o 0 settle
-	ok "one of them is slow" wait_for 25 writes_are_delayed home 1
+	ok "one of them is slow" wait_for 60 writes_are_delayed home 1
 	sleep 1
 	ok "a write to one that is home does not wait for it" put /dev/mapper/o "$TEST_TMP/now" $((70 * 4096)) 512
 	ok "nor does one to a later one" put /dev/mapper/o "$TEST_TMP/now" $((150 * 4096 + 512)) 1024
@@ -70,9 +70,9 @@ slot_first()
 	by_tables
 	is "$(unsettled)" 1 "a chunk is redirected, by the tables"
 	alone
-	swap_table cow "$(delay_table "$store" 0 10000)"
+	swap_table cow "$(delay_table "$store" 0 120000)"
 	dm message o 0 settle
-	ok "its slot is about to go" wait_for 25 writes_are_delayed cow 1
+	ok "its slot is about to go" wait_for 60 writes_are_delayed cow 1
 	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096 &
 	writer=$!
 	sleep 2
@@ -149,15 +149,15 @@ gone()
 	put /dev/mapper/o "$TEST_TMP/now" $((3 * U)) 4096
 	is "$(unsettled)" 3 "one chunk is redirected, and another under two snapshots"
 	alone
-	swap_table home "$(delay_table "$base" 0 20000)"
+	swap_table home "$(delay_table "$base" 0 120000)"
 	dm message o 0 settle
-	ok "one is on its way home" wait_for 25 writes_are_delayed home 1
+	ok "one is on its way home" wait_for 60 writes_are_delayed home 1
 	dmremove s2
 	dm message o 0 delete 2
-	ok "a version goes with its snapshot" wait_for 15 unsettled_is 2
+	ok "a version goes with its snapshot" wait_for 60 unsettled_is 2
 	# It is left, so that the passes begin anew.
 	put /dev/mapper/o "$TEST_TMP/now" $((5 * U)) 512 &
-	ok "a write waits for one" wait_for 5 are_parked 1
+	ok "a write waits for one" wait_for 60 are_parked 1
 	swap_table home "$(linear_table "$base")"
 	wait $!
 	ok "the others come home" wait_for 25 unsettled_is 0
@@ -188,7 +188,7 @@ behind_unreadable()
 	sleep 1
 	swap_table cow "$(block_fails error)"
 	dm message o 0 settle
-	ok "what other table blocks tell of comes home" wait_for 8 unsettled_at_most 35
+	ok "what other table blocks tell of comes home" wait_for 60 unsettled_at_most 35
 	sleep 3
 	ok "what this one tells of stays" [ "$(unsettled)" -ge 1 ]
 	swap_table cow "$(linear_table "$store")"
