@@ -96,12 +96,14 @@
 #define ENGINE_BUDGET_MOST_KIB	32768U
 
 /*
- * An engine begins with so much of its budget, or with what its largest job needs. The rest comes
- * once a job lacks pages, or could be larger, in steps of the same size: whoever makes a snapshot,
- * with the origin suspended, does not wait for it, and a snapshot that is little used does without.
- * If memory is short, the first such job so many jiffies later asks again.
+ * An engine begins with so much of its budget, or with what its largest job needs. Once a job lacks
+ * pages, or could be larger, the rest comes, in steps that double what there is, up to so much at a
+ * time. So whoever makes a snapshot, with the origin suspended, does not wait for it, and a snapshot
+ * that is little used does without. If memory is short, the first such job so many jiffies later
+ * asks again.
  */
 #define ENGINE_FIRST_KIB	1024U
+#define ENGINE_STEP_KIB		4096U
 #define ENGINE_REST_AGAIN	HZ
 
 /* So many pages are allocated together: 2^PAGES_ORDER. */
@@ -1906,9 +1908,10 @@ static void engine_rest(struct work_struct *work)
 {
 	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, rest);
 	const gfp_t gfp = GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN;
-	unsigned int step = ENGINE_FIRST_KIB >> (PAGE_SHIFT - 10);
+	unsigned int step;
 
 	mutex_lock(&e->base_lock);
+	step = min(e->nr_base, ENGINE_STEP_KIB >> (PAGE_SHIFT - 10));
 	if (e->nr_base < e->nr_budget &&
 	    !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp))
 		schedule_delayed_work(&e->rest, 1);

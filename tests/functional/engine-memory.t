@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# The copy engine's memory comes in steps of 1 MiB, once jobs lack pages. If not all of it is to be
-# had, they go on with what there is, and the rest comes when memory does.
+# The copy engine's memory comes in steps, the first of 1 MiB, once jobs lack pages. If not all of it
+# is to be had, they go on with what there is, and the rest comes when memory does.
 
 . "$(dirname "$0")/common.sh"
 
@@ -35,7 +35,7 @@ short()
 {
 	local place=0
 
-	# The first step, and half of the next.
+	# The first step, and a quarter of the next.
 	fail_under engine_rest -1 384
 	ok "$1: allocations have failed" wait_for 20 writes_and has_failed
 	ok "$1: writes go on with what there is" writes_and has_memory 2048
