@@ -98,9 +98,9 @@
 /*
  * An engine begins with so much of its budget, or with what its largest job needs. Once a job lacks
  * pages, or could be larger, the rest comes, in steps that double what there is, up to so much at a
- * time. So whoever makes a snapshot, with the origin suspended, does not wait for it, and a snapshot
- * that is little used does without. If memory is short, the first such job so many jiffies later
- * asks again.
+ * time. So whoever makes a snapshot, with the origin suspended, does not wait for it, and one that
+ * is little used does without. If memory is short, the first such job so many jiffies later asks
+ * again.
  */
 #define ENGINE_FIRST_KIB	1024U
 #define ENGINE_STEP_KIB		4096U
