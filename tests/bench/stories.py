@@ -199,9 +199,11 @@ def dd_reports():
 C = Table(
     "c-dd", "C. dd to the origin, with and without fsync",
     "dd bs=4096 into a file on ext4, one disk without write cache, chunks of 8 KiB unless another "
-    "size is named. The page cache holds up to 40 MB of dirty data, so 10 MB stand for the reported "
-    "10 and 100 MB, and 100 MB for 1000 MB. \"1 MiB\": the copy engine has as many pages as that of "
-    "dm-snapshot had at the time (kcopyd_budget=1024), and requeues at the head or at the tail.",
+    "size is named. The reports have dd write zeroes; here it writes random data, since cowsnap writes "
+    "no copy of a chunk of zeroes. The page cache holds up to 40 MB of dirty data, so 10 MB stand for "
+    "the reported 10 and 100 MB, and 100 MB for 1000 MB. \"1 MiB\": the copy engine has as many pages "
+    "as that of dm-snapshot had at the time (kcopyd_budget=1024), and requeues at the head or at the "
+    "tail.",
     [Row(f"{what}{sync}-{size}", f"{what}, dd{sync.replace('-', '+')}, {size} MB", "MB/s")
      for what in ("create", "update") for sync in ("", "-fsync") for size in SIZES],
     columns(C_STACKS, one_disk_with_ext4, copies), memory="6G", reports=dd_reports(),
