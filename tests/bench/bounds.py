@@ -30,9 +30,6 @@ bound("b-mix", ["mix/writes", "mix/latency"], ["cowsnap N"], ["p99", "p99.9"],
       "writes, half of which take .19 s, and leave fewer reads to choose from. 50 and 54 threads of N do "
       "as much as its 100, 307 and 311 writes a second: p99 of the writes is 213 and 259 ms (dm-snapshot "
       "350), p99.9 396 and 430 (401).")
-bound("c-dd", ["update-100"], ["cowsnap P 512K, 2 disks, head"], ["rate"],
-      "It depends on when the kernel begins to write what dd leaves in memory. Begun .3, .7, 1.1, 1.5, 2.3 "
-      "and 3.1 s later P has 82.9, 81.0, 81.5, 84.0, 83.3 and 85.0 MB/s, and dm-snapshot 79.5 to 80.6.")
 bound("backup", ["both/backup"], ["cowsnap P", "cowsnap N"], ["p99"],
       "A read that lets a write pass waits for it. With nothing beside them 99 % of P's writes take 32 ms at "
       "most, of N's 21, and dm-snapshot's 35, and a read of 8 ms is under way before, and comes after. "
