@@ -86,8 +86,8 @@ sysbench_file()
 	figure "$name" "$(awk '/writes\/s:/ { print $2 }' /tmp/sysbench)"
 }
 
-# dd_file NAME MEGABYTES WORDS...: into a file below /mnt, megabytes a second as dd says. What is
-# written is no zeroes, which cowsnap would not copy when they are written again.
+# dd_file NAME MEGABYTES WORDS...: into a file below /mnt, megabytes a second as dd says. Random data,
+# 100 MiB at most: cowsnap writes no copy of zeroes.
 dd_file()
 {
 	local name=$1 count=$2

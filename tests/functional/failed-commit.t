@@ -82,9 +82,10 @@ dmremove s
 dmremove o
 dmremove cow
 
-# Each step of the merge takes .3 s, and the rest after it 10 s. Were there but few steps, it would
-# have ended before a slow machine comes to the write, which then is an origin's: that goes on without
-# its snapshot.
+# Writes home that take .3 s and a throttle make the merge slow: after 15 s four of its seven chunks are
+# left. So even on a slow machine it goes on when the commit fails: a write to an origin that is not
+# merged would succeed, and its snapshot become Invalid. There are no more chunks, since the slots of
+# all have to be among those that fail.
 loop=$base
 dmcreate home "$(linear_table "$loop")"
 base=/dev/mapper/home
