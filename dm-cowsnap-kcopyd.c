@@ -39,9 +39,10 @@
  *
  * A rotational disk that serves what is nearest leaves requests behind as long as others come. So
  * copies of it that bios wait for go on in the order in which they were begun: those that have been
- * read early wait, and once they are ORDER_EARLY no further copy is read before the first one is.
- * None waits for longer than half a second for one that the disk does not bring. An array has many
- * heads, each with requests of its own: there a copy would wait for those of other disks.
+ * read early wait, and once they are ORDER_EARLY, or have ORDER_EARLY_SECTORS, no further copy is
+ * read before the first one is. None waits for longer than half a second for one that the disk does
+ * not bring. An array has many heads, each with requests of its own: there a copy would wait for
+ * those of other disks.
  *
  * Nor does such a disk care who waits: the writes of speculative copies, and those of their tables,
  * are near to each other, and a needed copy would be left behind them. So speculative copies, once
@@ -91,16 +92,15 @@
  * head goes back and forth between home and the store, where it could read everything first and
  * then write.
  */
-#define ENGINE_BUDGET_JOBS	24U
+#define ENGINE_BUDGET_JOBS	64U
 #define ENGINE_BUDGET_KIB	8192U
 #define ENGINE_BUDGET_MOST_KIB	32768U
 
 /*
- * An engine begins with so much of its budget, or with what its largest job needs. Once a job lacks
- * pages, or could be larger, the rest comes, in steps that double what there is, up to so much at a
- * time. So whoever makes a snapshot, with the origin suspended, does not wait for it, and one that
- * is little used does without. If memory is short, the first such job so many jiffies later asks
- * again.
+ * An engine begins with so much of its budget, or with what its largest job needs. Whenever a job
+ * lacks pages, or could be larger, more comes, in steps that double what there is, up to so much at
+ * a time. So whoever makes a snapshot, with the origin suspended, does not wait for it, and one
+ * that is little used does without. If memory is short, the next step is so many jiffies later.
  */
 #define ENGINE_FIRST_KIB	1024U
 #define ENGINE_STEP_KIB		4096U
@@ -139,8 +139,10 @@
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
 #define GATHER_MOST_QUICK	(HZ / 20 + 1)
-/* Once so many copies have been read before the first one no more is begun. */
+/* Once so many copies have been read before the first one, or fewer with so much, none is begun. */
 #define ORDER_EARLY		20U
+#define ORDER_EARLY_LARGE	4U
+#define ORDER_EARLY_SECTORS	(4U << 20 >> SECTOR_SHIFT)
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
 /* Speculative copies that have been read are put aside for so long at most. */
@@ -214,6 +216,7 @@ struct cow_engine {
 	bool enough;			/* or they wait no longer */
 	struct list_head order;		/* copies that go on in order, the first begun first */
 	unsigned int nr_early;		/* of these, read; READ_ONCE without lock */
+	sector_t early_sectors;		/* theirs */
 	unsigned long order_until;	/* jiffies, for the first of them */
 	bool overtaken;			/* no more are begun, since too many are early */
 	unsigned int nr_busy;		/* so many of the last found the processor busy */
@@ -225,10 +228,11 @@ struct cow_engine {
 
 	struct mutex base_lock;		/* guards the changes of nr_base, and: */
 	unsigned int nr_budget;		/* what it is to be; READ_ONCE without lock */
-	unsigned int nr_first;		/* what it has before the rest comes; the same */
+	unsigned int nr_first;		/* what it begins with; the same */
 
-	struct delayed_work rest;	/* gets what is missing of nr_budget */
-	unsigned long rest_asked;	/* last, in jiffies; READ_ONCE, WRITE_ONCE */
+	struct delayed_work rest;	/* the next step towards nr_budget */
+	unsigned long rest_after;	/* not before, in jiffies; READ_ONCE, WRITE_ONCE */
+	bool wants_rest;		/* some has lacked since the last came; the same */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */
@@ -395,16 +399,17 @@ static void job_get_pages(struct cow_job *job, struct cow_pages *from, unsigned 
 	job->cursor_index = 0;
 }
 
-/* Jobs lack pages, or could be larger: the engine is to have all of its budget. Any context. */
+/* A job lacks pages, or could be larger: the engine is to have more of its budget. Any context. */
 static void want_rest(struct cow_engine *e)
 {
-	unsigned long asked = READ_ONCE(e->rest_asked);
+	long wait;
 
-	if (READ_ONCE(e->nr_base) >= READ_ONCE(e->nr_budget) ||
-	    time_in_range_open(jiffies, asked, asked + ENGINE_REST_AGAIN))
+	if (READ_ONCE(e->nr_base) >= READ_ONCE(e->nr_budget))
 		return;
-	WRITE_ONCE(e->rest_asked, jiffies);
-	schedule_delayed_work(&e->rest, 0);
+	WRITE_ONCE(e->wants_rest, true);
+	wait = READ_ONCE(e->rest_after) - jiffies;
+	/* Does nothing if it is queued already. */
+	schedule_delayed_work(&e->rest, clamp_t(long, wait, 0, ENGINE_REST_AGAIN));
 }
 
 /* Speculative jobs get half of the pages at most, so that others need not wait. */
@@ -578,6 +583,8 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
 	if (job == first_begun(e))
 		e->order_until = jiffies + ORDER_MOST;
 	list_del_init(&job->order);
+	if (job->was_read)
+		e->early_sectors -= job->nr_sectors;
 	WRITE_ONCE(e->nr_early, e->nr_early - job->was_read);
 	watch_order(e);
 }
@@ -585,7 +592,9 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
 /* Has the disk left the first one behind, for the sake of so many others? */
 static bool is_overtaken(struct cow_engine *e)
 {
-	return e->nr_early >= ORDER_EARLY && !first_begun(e)->was_read;
+	return (e->nr_early >= ORDER_EARLY ||
+		(e->nr_early >= ORDER_EARLY_LARGE && e->early_sectors >= ORDER_EARLY_SECTORS)) &&
+	       !first_begun(e)->was_read;
 }
 
 /* It goes on when those before it have. */
@@ -594,6 +603,7 @@ static void note_early(struct cow_engine *e, struct cow_job *job)
 	lockdep_assert_held(&e->queue_lock);
 	job->was_read = true;
 	WRITE_ONCE(e->nr_early, e->nr_early + 1);
+	e->early_sectors += job->nr_sectors;
 	watch_order(e);
 }
 
@@ -1878,6 +1888,7 @@ static int engine_want(struct cow_engine *e, long more, gfp_t gfp)
 	spin_lock_irq(&e->queue_lock);
 	e->nr_pages += fresh.nr;
 	pages_join(&e->given, &fresh);
+	WRITE_ONCE(e->wants_rest, false);
 	if (r)
 		e->nr_wanted -= more;
 	spin_unlock_irq(&e->queue_lock);
@@ -1900,9 +1911,10 @@ static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 }
 
 /*
- * A step towards the budget, and another one a jiffy later: those who write have the processor in
- * between. It ends where memory does; with less, less is copied at a time. Memory is not waited
- * for: whoever has suspended the origin may want base_lock, and memory wait for the origin.
+ * A step towards the budget, and the next one a jiffy later, if it is wanted then: those who write
+ * have the processor in between. It ends where memory does; with less, less is copied at a time.
+ * Memory is not waited for: whoever has suspended the origin may want base_lock, and memory wait
+ * for the origin.
  */
 static void engine_rest(struct work_struct *work)
 {
@@ -1912,9 +1924,14 @@ static void engine_rest(struct work_struct *work)
 
 	mutex_lock(&e->base_lock);
 	step = min(e->nr_base, ENGINE_STEP_KIB >> (PAGE_SHIFT - 10));
-	if (e->nr_base < e->nr_budget &&
-	    !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp))
-		schedule_delayed_work(&e->rest, 1);
+	/* As if it failed, before jobs can find that they still lack some. */
+	WRITE_ONCE(e->rest_after, jiffies + ENGINE_REST_AGAIN);
+	if (!READ_ONCE(e->wants_rest) ||
+	    !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp)) {
+		WRITE_ONCE(e->rest_after, jiffies + 1);
+		if (READ_ONCE(e->wants_rest) && e->nr_base < e->nr_budget)
+			mod_delayed_work(system_wq, &e->rest, 1);
+	}
 	mutex_unlock(&e->base_lock);
 }
 
@@ -1945,7 +1962,6 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 	if (!r) {
 		WRITE_ONCE(e->nr_first, max(e->nr_first, first));
 		WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
-		WRITE_ONCE(e->rest_asked, jiffies - ENGINE_REST_AGAIN);
 	}
 	mutex_unlock(&e->base_lock);
 	return r;
@@ -2022,6 +2038,7 @@ static void engine_init(struct cow_engine *e)
 	kthread_init_delayed_work(&e->gathered, engine_gathered);
 	mutex_init(&e->base_lock);
 	INIT_DELAYED_WORK(&e->rest, engine_rest);
+	e->rest_after = jiffies;
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->order);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# The copy engine's memory comes in steps, the first of 1 MiB, once jobs lack pages. If not all of it
-# is to be had, they go on with what there is, and the rest comes when memory does.
+# The copy engine's memory comes in steps, the first of 1 MiB, as long as jobs lack pages. If not all
+# of it is to be had, they go on with what there is, and the rest comes when memory does.
 
 . "$(dirname "$0")/common.sh"
 
@@ -19,13 +19,13 @@ has_memory()
 	[[ $(key_of o copy_memory) == "$1" ]]
 }
 
-# writes_and COMMAND...: 4 MiB with one request of a program, more than what there is at first. Each
+# writes_and COMMAND...: 12 MiB with one request of a program, more than the whole budget. Each
 # copy, or redirected write, takes a while, so that there are several at a time, and the engine may
 # ask for memory. Then the command.
 writes_and()
 {
-	place=$((place + 4 * MIB))
-	put_letter /dev/mapper/o C "$place" $((4 * MIB)) $((4 * MIB))
+	place=$((place + 12 * MIB))
+	put_letter /dev/mapper/o C "$place" $((12 * MIB)) $((12 * MIB))
 	sleep 1
 	"$@"
 }

@@ -10,11 +10,11 @@
 MIB=1048576
 need_target delay
 exact_copies
-plan 29
+plan 32
 
-base=$(mkloop 16M)
-store=$(mkloop 40M)
-store2=$(mkloop 40M)
+base=$(mkloop 48M)
+store=$(mkloop 64M)
+store2=$(mkloop 64M)
 
 # counted KEY: the counter of the origin's engine.
 counted()
@@ -179,7 +179,19 @@ has_budget()
 {
 	origin_up o "$base"
 	snap_up s "$base" "$store" N "$2"
-	ok "$1" grows_to "$3" 16
+	ok "$1" grows_to "$3" 40
+}
+
+# What is lacking comes, and no more than that in steps.
+lacking()
+{
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 1024
+	ok "6 MiB at a time bring 8 MiB" grows_to 8192 6
+	sleep 1
+	is "$(counted copy_memory)" 8192 "and no more, of a budget of 32 MiB"
+	dmremove s
+	dmremove o
 }
 
 # A snapshot of an origin that is little written, for a while.
@@ -200,7 +212,7 @@ together()
 	origin_up o "$base"
 	snap_up s "$base" "$store" N 1024
 	snap_up s2 "$base" "$store2" N 8
-	ok "a store with smaller chunks leaves it as it is" grows_to 12288 16
+	ok "a store with smaller chunks leaves it as it is" grows_to 32768 40
 	dmremove s2
 	dmremove s
 	dmremove o
@@ -221,7 +233,9 @@ larger_job()
 	snap_up s "$base" "$store" N 8
 	snap_up s2 "$base" "$store2" N 32
 	unaligned 4096
-	ok "a job that could be larger brings the rest" wait_for 60 has_memory $((8192 + 2 * 8192))
+	ok "a job that could be larger brings more memory" wait_for 60 has_memory $((2048 + 2 * 8192))
+	unaligned $((4 * MIB + 4096))
+	ok "which comes again if that is not enough" wait_for 60 has_memory $((4096 + 2 * 8192))
 	dm message o 0 reset_stats
 	unaligned $((8 * MIB + 4096))
 	is "$(counted read_sectors)" $((2048 + 32)) "then one read serves both stores"
@@ -234,13 +248,14 @@ larger_job()
 budget()
 {
 	seldom_written
+	lacking
 	has_budget "chunks of 4 KiB: 8 MiB" 8 8192
 	snap_up s2 "$base" "$store2" N 1024
-	ok "a store with larger chunks raises it" grows_to 12288 16
+	ok "a store with larger chunks raises it" grows_to 32768 40
 	dmremove s2
 	dmremove s
 	dmremove o
-	has_budget "chunks of 512 KiB: as much as 24 of them" 1024 12288
+	has_budget "chunks of 256 KiB: as much as 64 of them" 512 16384
 	dmremove s
 	dmremove o
 	has_budget "chunks of 8 MiB: no more than 32 MiB" 16384 32768
