@@ -133,6 +133,7 @@ static void init_work(struct cow_store *store)
 	INIT_WORK(&store->extend_work, cow_super_extend_work);
 	INIT_WORK(&store->mark_work, cow_super_mark_work);
 	INIT_DELAYED_WORK(&store->note_work, cow_super_note_work);
+	INIT_DELAYED_WORK(&store->alone_work, cow_commit_alone_work);
 	INIT_DELAYED_WORK(&store->zone_work, cow_zone_work);
 	INIT_DELAYED_WORK(&store->current_work, cow_current_work);
 	INIT_DELAYED_WORK(&store->settle_work, cow_settle_work);
@@ -210,6 +211,7 @@ static void stop_works(struct cow_store *store)
 	flush_work(&store->fail_work);
 	cancel_work_sync(&store->mark_work);
 	cancel_delayed_work_sync(&store->note_work);
+	cancel_delayed_work_sync(&store->alone_work);
 	cancel_delayed_work_sync(&store->zone_work);
 	/* Zones that are taken ask for more tables. */
 	cancel_work_sync(&store->extend_work);

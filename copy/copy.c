@@ -156,7 +156,8 @@ static void pending_set_job(struct cow_pending *leader, struct block_device *bde
 	leader->job.urgent = false;
 	/* None waits for one that is read from the store. */
 	leader->job.in_order = bdev && bdev != leader->store->bdev;
-	leader->job.patient = leader->job.in_order && nr_sectors <= PATIENT_SECTORS;
+	leader->job.patient = leader->job.in_order && nr_sectors <= PATIENT_SECTORS &&
+			      !leader->in_stream;
 	leader->job.eager = !leader->store->meta;
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);
 }

@@ -26,6 +26,7 @@
 #include "dm-cowsnap-kcopyd.h"
 #include "dm-cowsnap.h"
 #include "copy/pending.h"
+#include "disk/commit.h"
 #include "origin/bio.h"
 #include "origin/origin.h"
 #include "store/store.h"
@@ -167,6 +168,56 @@ void cow_pending_park(struct cow_pending *p, struct cow_bio *cb)
 	cow_bio_park(cb, &p->parked, COW_WAIT_PENDING);
 }
 
+/* Is it one that commits wait for? See awaits_others() in disk/commit.c. */
+static bool count_long(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	/* Where nothing turns a commit costs no trip. */
+	if (!store->meta || !bdev_rot(store->bdev) || p->kind != COW_COPIED ||
+	    cow_pending_end_sector(p) - cow_pending_sector(p) <= COW_LONG_SECTORS)
+		return false;
+	if (!p->is_long)
+		WRITE_ONCE(store->nr_long, store->nr_long + 1);
+	WRITE_ONCE(p->is_long, true);
+	store->long_end = p->last + 1;
+	return true;
+}
+
+void __cow_pending_uncount(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	WRITE_ONCE(store->nr_long, store->nr_long - p->is_long);
+	WRITE_ONCE(p->is_long, false);
+}
+
+void cow_pending_uncount(struct cow_pending *p)
+{
+	spinlock_t *lock = &p->store->origin->state_lock;
+
+	if (!READ_ONCE(p->is_long))
+		return;
+	spin_lock(lock);
+	__cow_pending_uncount(p);
+	spin_unlock(lock);
+	cow_meta_other_gone(p->store->meta);
+}
+
+void cow_pending_begin(struct cow_pending *p)
+{
+	struct cow_store *store = p->store;
+
+	lockdep_assert_held(&store->origin->state_lock);
+	/* With redirected writes the log is all that makes them quick. */
+	if (count_long(p) || !store->nr_long || p->first != store->long_end ||
+	    store->options.redirect)
+		return;
+	p->in_stream = true;
+	store->long_end = p->last + 1;
+}
+
 void cow_pending_need(struct cow_pending *p)
 {
 	struct cow_pending *leader;
@@ -175,6 +226,7 @@ void cow_pending_need(struct cow_pending *p)
 	/* Cleared by store_job_done(), before the leader is freed under the lock. */
 	leader = READ_ONCE(p->leader);
 	if (leader) {
+		count_long(p);
 		cow_engine_need(p->store->origin->engine, &leader->job);
 	} else if (p->kind == COW_HOME) {
 		/* Settling may leave it alone. */

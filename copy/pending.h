@@ -12,6 +12,9 @@
 struct cow_bio;
 struct cow_log_write;
 
+/* A copy that is longer goes by the tables; of it they cost little. */
+#define COW_LONG_SECTORS	(256U << 10 >> SECTOR_SHIFT)
+
 /* How a pending exception comes by its data. */
 enum cow_pending_mode {
 	COW_BY_COPY,		/* the engine copies it into the store */
@@ -59,6 +62,8 @@ struct cow_pending {
 	bool publishing;		/* counted in origin->publishing */
 	bool waited_for;		/* bios are parked on it, or were: cow_pending_park() */
 	bool needed;			/* from the start a write waited for part of it */
+	bool is_long;			/* a write needs it: counted in store->nr_long; READ_ONCE */
+	bool in_stream;			/* it is short, and goes on where a long one ended */
 	bool exact;			/* a write waited for all that its job reads */
 	bool unread;			/* reading it failed */
 	bool check_source;		/* the source is a version with a checksum, */
@@ -68,6 +73,7 @@ struct cow_pending {
 	struct list_head member;	/* meta->members */
 	u64 ticket;			/* it is durable when this ticket is */
 	enum cow_commit_place commit;
+	bool passed_over;		/* a commit did not make it durable */
 	struct cow_log_write *record;	/* of the log, that commits it instead; or NULL */
 	bool may_count;			/* a record or tables have its slots: perhaps the disk */
 	bool again;			/* no memory to join: to be copied once more */
@@ -119,6 +125,16 @@ void cow_pending_free(struct cow_origin *origin, struct cow_pending *pending);
 
 /* @cb waits until @pending is published. origin->state_lock held. */
 void cow_pending_park(struct cow_pending *pending, struct cow_bio *cb);
+
+/*
+ * A write needs @pending, which is fresh: has its store's next commit to wait for it?
+ * origin->state_lock held.
+ */
+void cow_pending_begin(struct cow_pending *pending);
+
+/* No commit waits for @pending any more. Engine's worker; the first with state_lock held. */
+void __cow_pending_uncount(struct cow_pending *pending);
+void cow_pending_uncount(struct cow_pending *pending);
 
 /* A bio waits for @pending now: its copy comes first. origin->state_lock held. */
 void cow_pending_need(struct cow_pending *pending);

@@ -241,6 +241,8 @@ void cow_pending_release(struct cow_pending *p)
 	store->nr_own[p->turn] -= p->own;
 	store->nr_settling -= p->settles;
 	WRITE_ONCE(store->nr_needed, store->nr_needed - !p->spare);
+	/* A bio may have come to need it since it was published. */
+	__cow_pending_uncount(p);
 	/* Not before: settling looks for what the map has. */
 	if (cow_kind_is_current(p->kind))
 		cow_store_settle(store);
@@ -355,6 +357,7 @@ static void pending_map(struct cow_pending *p)
 
 void cow_pending_publish(struct cow_pending *p)
 {
+	cow_pending_uncount(p);
 	if (!p->status) {
 		pending_map(p);
 		return;

@@ -45,6 +45,15 @@
 /* And so long it has for copies that bios wait for, before such a write. */
 #define CALM_JIFFIES	(HZ / 10)
 
+/* With so many members a commit waits for no other. */
+#define OTHERS_MEMBERS	256U
+
+static unsigned int commit_wait = 100;
+module_param(commit_wait, uint, 0644);
+MODULE_PARM_DESC(commit_wait,
+		 "ms that a commit on a rotational disk waits for long copies at most (60000; default 100)");
+#define COMMIT_WAIT_MOST	60000U
+
 static bool meta_needs_flush(const struct cow_meta *meta)
 {
 	struct block_device *bdev = meta->store->bdev;
@@ -203,6 +212,7 @@ void cow_meta_release(struct cow_meta *meta)
 static bool has_gone_on(const struct cow_meta *meta, u64 durable)
 {
 	return READ_ONCE(meta->durable) != durable || READ_ONCE(meta->failed) ||
+	       READ_ONCE(meta->lingers) ||
 	       (list_empty(&meta->members) && list_empty(&meta->retry));
 }
 
@@ -227,7 +237,7 @@ static bool is_hurried(const struct cow_meta *meta)
 	const struct cow_store *store = meta->store;
 
 	return atomic_read(&meta->acquirers) || atomic_read(&store->super_waiters) ||
-	       !list_empty(&meta->members) || is_wanted(store);
+	       (!list_empty(&meta->members) && !READ_ONCE(meta->lingers)) || is_wanted(store);
 }
 
 /*
@@ -305,10 +315,32 @@ static struct bio *commit_bio(struct cow_meta *meta, unsigned int vecs, blk_opf_
 	return bio;
 }
 
+/* Blocks that have changed since they were written. */
+static u64 nr_dirty(const struct cow_meta *meta)
+{
+	return meta->last_ticket - meta->ticket;
+}
+
+/* @b is written in the next commit, as if it had changed last, and so are those that need it. */
+static void put_off(struct cow_meta *meta, struct cow_block *b)
+{
+	struct cow_pending *p;
+	u64 was = b->ticket;
+
+	b->ticket = ++meta->last_ticket;
+	list_move_tail(&b->lru, &meta->dirty);
+	/* As they joined, not by ticket: the last one may need a block that has changed early. */
+	list_for_each_entry(p, &meta->members, member)
+		if (p->ticket >= was)
+			p->ticket = b->ticket;
+}
+
 /* Seal the first dirty blocks, in order of numbers. From now on they are being written. */
 static unsigned int commit_gather(struct cow_meta *meta)
 {
 	struct cow_block **blocks = meta->in_commit;
+	/* Else what it goes with would be durable later than what comes behind it. */
+	bool is_last = nr_dirty(meta) <= COWSNAP_COMMIT_BLOCKS;
 	bool has_super = false;
 	unsigned int nr = 0, at;
 	struct cow_block *b;
@@ -316,8 +348,12 @@ static unsigned int commit_gather(struct cow_meta *meta)
 	while (nr < COWSNAP_COMMIT_BLOCKS && !list_empty(&meta->dirty)) {
 		b = list_first_entry(&meta->dirty, struct cow_block, lru);
 		/* Never both superblocks at once: the other one is in the next commit. */
-		if (b->pinned && has_super)
-			break;
+		if (b->pinned && has_super) {
+			if (!is_last || b->ticket == meta->last_ticket)
+				break;
+			put_off(meta, b);
+			continue;
+		}
 		has_super |= b->pinned;
 		cow_meta_seal(meta, b->number, b->sector, b->data, meta->sequence,
 			      meta->durable);
@@ -372,6 +408,7 @@ static void commit_await_data(struct cow_meta *meta)
 	struct cow_pending *p;
 
 	list_for_each_entry(p, &meta->members, member) {
+		p->passed_over = true;
 		if (p->commit != COW_JOINED)
 			continue;
 		p->commit = COW_AWAITED;
@@ -388,6 +425,68 @@ static unsigned int first_losses(struct cow_meta *meta)
 	return p ? p->losses : cow_meta_losses(meta);
 }
 
+/* Does somebody wait for a short copy, or for one that a commit has left behind? */
+static bool is_urgent(const struct cow_pending *p)
+{
+	return p->passed_over || p->carrier ||
+	       (!READ_ONCE(p->is_long) && !p->in_stream &&
+		(p->needed || READ_ONCE(p->waited_for)));
+}
+
+/*
+ * Are long copies on their way that writes need? On a disk that turns each commit takes a trip to
+ * the tables, as long as writing one of them, so all of a stream share one. Short copies do not
+ * wait for it: the engine may hold back the next ones until they are durable. Nor does anything
+ * wait while a throttle does, or for what the next commit has no room for.
+ */
+static bool others_come(struct cow_meta *meta)
+{
+	struct cow_store *store = meta->store;
+	unsigned int nr = READ_ONCE(store->nr_long), nr_members = 0, nr_long = 0;
+	const struct cow_pending *p;
+
+	if (!nr || !list_empty(&meta->retry) || is_wanted(store) ||
+	    nr_dirty(meta) >= COWSNAP_COMMIT_BLOCKS ||
+	    cow_engine_throttle(store->origin->engine) < 100)
+		return false;
+	list_for_each_entry(p, &meta->members, member) {
+		if (++nr_members > OTHERS_MEMBERS || is_urgent(p))
+			return false;
+		nr_long += READ_ONCE(p->is_long);
+	}
+	return nr_long < nr;
+}
+
+/* For so long at most, whatever the disks do. */
+static bool awaits_others(struct cow_meta *meta)
+{
+	unsigned long most = msecs_to_jiffies(min(READ_ONCE(commit_wait), COMMIT_WAIT_MOST));
+	struct cow_store *store = meta->store;
+
+	if (!most || meta->failed || !others_come(meta))
+		return false;
+	if (meta->others_until)
+		return time_before(jiffies, meta->others_until);
+	meta->others_until = (jiffies + most) | 1;
+	/* One that is pending would look too early, and not again. */
+	mod_delayed_work(store->origin->wq, &store->alone_work, most + 2);
+	return true;
+}
+
+void cow_meta_other_gone(struct cow_meta *meta)
+{
+	if (meta->lingers)
+		cow_meta_kick(meta);
+}
+
+void cow_commit_alone_work(struct work_struct *work)
+{
+	struct cow_store *store = container_of(to_delayed_work(work), struct cow_store,
+					       alone_work);
+
+	cow_meta_kick(store->meta);
+}
+
 /* True: it has been started, and ended at once. */
 static bool commit_start(struct cow_meta *meta)
 {
@@ -398,10 +497,14 @@ static bool commit_start(struct cow_meta *meta)
 	/* Acquirers go first. cow_meta_release() has this called again. */
 	if (atomic_read(&meta->acquirers))
 		return false;
+	WRITE_ONCE(meta->lingers, awaits_others(meta));
+	if (meta->lingers)
+		return false;
 	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE) {
 		cow_meta_hasten(meta);
 		return false;
 	}
+	meta->others_until = 0;
 	meta->status = meta->failed ? BLK_STS_IOERR : BLK_STS_OK;
 	atomic_set(&meta->ios, 1);
 	/* Nothing follows a commit that failed. cow_meta_collect() tells its members. */

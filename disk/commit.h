@@ -12,6 +12,7 @@ struct cow_meta_batch;
 struct cow_origin;
 struct cow_pending;
 struct cow_store;
+struct work_struct;
 
 /*
  * Fill in the slots of @pending and have them committed together with its data; it is
@@ -53,6 +54,12 @@ void cow_meta_yield(struct cow_meta *meta);
  * zones of the log, or the store is closed. May sleep.
  */
 void cow_meta_breathe(struct cow_meta *meta);
+
+/* A long copy that writes need has gone without a commit. Engine's worker. */
+void cow_meta_other_gone(struct cow_meta *meta);
+
+/* A commit has waited for long copies for as long as it may. Of store->alone_work. */
+void cow_commit_alone_work(struct work_struct *work);
 
 /* Somebody is about to wait for it: ends that. Any context. */
 void cow_meta_hasten(struct cow_meta *meta);

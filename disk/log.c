@@ -61,12 +61,6 @@ MODULE_PARM_DESC(log_gap,
 #define LOG_MEMBERS		64U
 
 /*
- * Jobs longer than this go by the tables, and so do those that nobody waits for: of a long copy the
- * tables cost little, and the copies of a stream need fewer seeks if all of them stand in a row.
- */
-#define LOG_JOB_SECTORS		(256U << 10 >> SECTOR_SHIFT)
-
-/*
  * With more copies and redirected writes than these under way nobody waits for a single trip. What
  * settling has under way does not count.
  */
@@ -290,7 +284,7 @@ static bool spares_trips_only(const struct cow_store *store)
 u32 cow_log_run_max(const struct cow_meta *meta)
 {
 	const struct cow_store *store = meta->store;
-	u32 most = max(LOG_JOB_SECTORS >> store->chunk_shift, 1U);
+	u32 most = max(COW_LONG_SECTORS >> store->chunk_shift, 1U);
 
 	return spares_trips_only(store) ? most : min(most, cowsnap_log_slots(&meta->geometry));
 }
@@ -299,8 +293,8 @@ u32 cow_log_run_max(const struct cow_meta *meta)
 static bool is_worth_a_record(const struct cow_store *store, const struct cow_job *job)
 {
 	if (!spares_trips_only(store))
-		return job->nr_sectors <= LOG_JOB_SECTORS;
-	return job->nr_sectors < LOG_JOB_SECTORS &&
+		return job->nr_sectors <= COW_LONG_SECTORS;
+	return job->nr_sectors < COW_LONG_SECTORS &&
 	       READ_ONCE(store->nr_needed) <= QUICK_PENDINGS &&
 	       !cow_engine_writes_at_once(store->origin->engine);
 }
@@ -337,6 +331,8 @@ static bool run_suits(struct cow_meta *meta, const struct cow_pending *p,
 	       (p->kind == COW_COPIED || p->kind == COW_CURRENT) &&
 	       /* What stays in its place cannot be given one in a zone. */
 	       p->nr_room &&
+	       /* The tables are written for those before it, and its place is behind theirs. */
+	       !p->in_stream &&
 	       !READ_ONCE(job->speculative) && is_worth_a_record(store, job) &&
 	       cow_pending_nr(p) <= cowsnap_log_slots(&meta->geometry) &&
 	       cow_job_vecs(p->offset_sectors, sectors) < BIO_MAX_VECS &&

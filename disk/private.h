@@ -131,8 +131,10 @@ struct cow_meta {
 	u64 ticket;			/* last one that it writes */
 
 	/* Engine's worker only. */
-	struct list_head members;	/* pendings not durable yet, by ticket */
+	struct list_head members;	/* pendings not durable yet, as they joined */
 	struct list_head retry;		/* those for whose blocks there was no memory */
+	bool lingers;			/* members wait for others to join: READ_ONCE */
+	unsigned long others_until;	/* and no longer than that; 0: they have not begun to */
 	bool failed;
 	struct cow_block *in_commit[COWSNAP_COMMIT_BLOCKS];	/* by number */
 	unsigned int nr_in_commit;

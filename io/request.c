@@ -196,8 +196,10 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 		count_copied(rq, p, needed);
 		p->needed = is_needed(p, needed);
 		p->exact = p->first >= needed->first && p->last < needed->end;
-		if (p->needed)
+		if (p->needed) {
 			rq->last = p;
+			cow_pending_begin(p);
+		}
 		rq->nr++;
 		at = p->last + 1;
 	}

@@ -302,6 +302,23 @@ bool cow_space_set_aside(struct cow_space *space, struct cow_aside *aside, u64 p
 	return true;
 }
 
+void cow_space_skip_first(struct cow_space *space, u64 place)
+{
+	u64 index = space_find(space, place) + 1;
+	struct cowsnap_segment seg;
+
+	lockdep_assert_held(space->state_lock);
+	/* Has nothing been taken yet but what is in front of the cursor, and is that next to it? */
+	if (index != 2 || space->cursor_segment || space->used != space->cursor_slot ||
+	    !space->geometry->super_slots)
+		return;
+	space_segment(space, index, &seg);
+	if (!segment_ready(space, &seg))
+		return;
+	space->cursor_segment = index;
+	space->cursor_slot = 0;
+}
+
 void cow_space_use_aside(struct cow_space *space, struct cow_aside *aside, u64 place, u32 nr)
 {
 	lockdep_assert_held(space->state_lock);

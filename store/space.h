@@ -96,6 +96,13 @@ bool cow_space_is_last(const struct cow_space *space, u64 index);
 /* Set aside chunks that cow_space_longest() has found. False: no memory. state_lock held. */
 bool cow_space_set_aside(struct cow_space *space, struct cow_aside *aside, u64 place, u32 nr);
 
+/*
+ * In a new store, where @place is in the second segment and about to be set aside, room is given
+ * out behind that: the superblocks share table blocks with the first segment, and of these a commit
+ * writes one. What is left of the first one comes last. origin->state_lock held.
+ */
+void cow_space_skip_first(struct cow_space *space, u64 place);
+
 /* From now on @nr chunks of @aside hold something. origin->state_lock held. */
 void cow_space_use_aside(struct cow_space *space, struct cow_aside *aside, u64 place, u32 nr);
 

@@ -1,0 +1,237 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Long copies into a store that turns share a commit: it waits for those that are still on their way,
+# but not for ever. It writes all that it can, and only what has the other superblock comes later. A
+# short copy that goes on where a long one ends goes by the tables as well; and of a store with a log
+# the part beside the superblocks is used last.
+
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/log.sh"
+
+TRACING=$(tracefs)
+[[ $TRACING ]] || skip_all "no tracefs"
+exact_copies
+plan 33
+
+MIB=1048576
+at_exit commit_wait "$(<"$PARAMETERS/commit_wait")"
+
+# up SIZE SECTOR CHUNK [FEATURE...]: snapshot s. The first 8 MiB of the origin are on a device that can
+# be stopped; no copy waits for the turn of another one.
+up()
+{
+	base=$(mkloop 40M --sector "$2")
+	store=$(mkloop "$1" --sector "$2")
+	fill "$base" "$TEST_TMP/old"
+	put_letter "$base" Q $((20 * MIB)) $MIB
+	cp "$base" "$TEST_TMP/old"
+	cp "$TEST_TMP/old" "$TEST_TMP/now"
+	echo 0 >"$(sysfs "$base")/queue/rotational"
+	echo 1 >"$(sysfs "$store")/queue/rotational"
+	dmcreate late "0 16384 linear $base 0"
+	dmcreate home "$(printf '%s\n' "0 16384 linear /dev/mapper/late 0" \
+		"16384 $(($(sectors "$base") - 16384)) linear $base 16384")"
+	origin_up o /dev/mapper/home
+	snap_up s /dev/mapper/home "$store" P "$3" "${@:4}"
+}
+
+down()
+{
+	dmremove s
+	dmremove o
+	dmremove home
+	dmremove late
+}
+
+# begin OFFSET BYTES...: a write for each, with one request, none of which waits for the one before.
+begin()
+{
+	while (($#)); do
+		put /dev/mapper/o "$TEST_TMP/now" "$1" "$2" &
+		writers+=("$!")
+		shift 2
+	done
+}
+
+# Copies of the part that is stopped come last.
+end_late()
+{
+	dm resume late
+	all_end_well "${writers[@]}"
+}
+
+has_begun()
+{
+	(($(key_of o parked) >= $1))
+}
+
+# Of the data of copies.
+has_written()
+{
+	(($(key_of o written_sectors) >= $1))
+}
+
+# Milliseconds.
+commit_wait()
+{
+	echo "$1" >"$PARAMETERS/commit_wait"
+}
+
+both_wait()
+{
+	! has_ended "${writers[0]}" && ! has_ended "${writers[1]}"
+}
+
+# commits_of LATE EARLY SECTORS: $commits is how many there are, where the copies of LATE (as begin
+# has them) come when those of EARLY, so many sectors, have been written.
+commits_of()
+{
+	local before
+
+	writers=()
+	dm message o 0 reset_stats
+	before=$(key_of s commits)
+	dm suspend --noflush --nolockfs late
+	# shellcheck disable=SC2086  # words
+	begin $1
+	wait_for 60 has_begun $(($(wc -w <<<"$1") / 2)) || return
+	# shellcheck disable=SC2086  # words
+	begin $2
+	wait_for 60 has_written "$3" || return
+	end_late || return
+	commits=$(($(key_of s commits) - before))
+}
+
+# trace_commits: from now on.
+trace_commits()
+{
+	: >"$TRACING/trace"
+	echo 1 >"$TRACING/events/cowsnap/cowsnap_commit/enable"
+}
+
+# How many blocks each of them has written.
+traced()
+{
+	echo 0 >"$TRACING/events/cowsnap/cowsnap_commit/enable"
+	sed -n 's/.*cowsnap_commit: .* blocks \([0-9]*\)$/\1/p' "$TRACING/trace" | paste -s -d ' '
+}
+
+# ---- copies that come one after the other ----
+
+up 128M 4096 16
+commit_wait 60000
+ok "of two long copies one comes late" commits_of "0 524288" "$((8 * MIB)) 524288" 1024
+is "$commits" 1 "the other one waits for it, and both share a commit"
+writers=()
+dm message o 0 reset_stats
+dm suspend --noflush --nolockfs late
+begin $MIB $MIB
+wait_for 60 has_begun 1
+begin $((10 * MIB)) $MIB
+wait_for 60 has_written 2048
+sleep 1
+ok "while one does not come the other one waits" both_wait
+begin $((12 * MIB)) 65536
+ok "a short one does not" wait_for 30 has_ended "${writers[2]}"
+ok "nor does the long one that shares its commit" wait_for 30 has_ended "${writers[1]}"
+ok "all end well" end_late
+commit_wait 500
+writers=()
+dm message o 0 reset_stats
+dm suspend --noflush --nolockfs late
+begin $((2 * MIB)) $MIB
+wait_for 60 has_begun 1
+begin $((13 * MIB)) $MIB
+ok "it waits no longer than it may" wait_for 30 has_ended "${writers[1]}"
+not_ok "the one that does not come has not ended" has_ended "${writers[0]}"
+ok "they end well" end_late
+commit_wait 0
+ok "with no time to wait all copies end" \
+	commits_of "$((3 * MIB)) $MIB" "$((14 * MIB)) $MIB" 2048
+is "$commits" 2 "the late one has a commit of its own"
+commit_wait 60000
+echo 0 >"$(sysfs "$store")/queue/rotational"
+ok "where nothing turns all copies end" commits_of "$((5 * MIB)) $MIB" "$((16 * MIB)) $MIB" 2048
+is "$commits" 2 "nothing waits there either"
+ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+ok "the origin has what was written" same /dev/mapper/o "$TEST_TMP/now"
+echo 1 >"$(sysfs "$store")/queue/rotational"
+writers=()
+dm message o 0 reset_stats
+dm suspend --noflush --nolockfs late
+begin $((6 * MIB)) $MIB
+wait_for 60 has_begun 1
+begin $((18 * MIB)) $MIB
+wait_for 60 has_written 2048
+dmsetup load late --table "0 16384 error"
+dm resume late
+ok "nor does it wait for one that cannot be read" wait_for 30 has_ended "${writers[1]}"
+ok "its write has ended well" wait "${writers[1]}"
+not_ok "that of the other one has not" wait "${writers[0]}"
+down
+
+# ---- what shares a block with the other superblock ----
+
+# Five copies need both blocks with superblocks, and one behind.
+up 128M 4096 16
+trace_commits
+ok "all copies end" commits_of "0 $MIB" "$((8 * MIB)) $((4 * MIB))" 8192
+blocks=$(traced)
+like "$blocks" '^[2-9] 1$' "one commit writes all but what has the other superblock, the next one that"
+ok "the snapshot is as it was, by both" same /dev/mapper/s "$TEST_TMP/old"
+dmremove s
+dmremove o
+origin_up o /dev/mapper/home
+ok "the store is opened again" snap_up s /dev/mapper/home "$store" P 16
+ok "opened again, the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+ok "opened again, the origin has what was written" same /dev/mapper/o "$TEST_TMP/now"
+down
+
+# ---- short copies, with a log ----
+
+# short OFFSET: of 64 KiB, while a long one of MiB 7 has not been read.
+short()
+{
+	up 128M 4096 16 create log on
+	wait_for 10 has_zones "$store" 2
+	writers=()
+	dm message o 0 reset_stats
+	dm suspend --noflush --nolockfs late
+	begin $((7 * MIB)) $MIB
+	wait_for 60 has_begun 1 || return
+	before=$(key_of s records)
+	begin "$1" 65536
+	wait_for 60 has_written 128 || return
+	end_late && records=$(($(key_of s records) - before))
+}
+
+ok "a short copy behind a long one ends" short $((8 * MIB))
+is "$records" 0 "it goes by the tables"
+ok "behind a long one: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+down
+ok "a short copy elsewhere ends" short $((9 * MIB))
+is "$records" 1 "it goes by the log"
+ok "elsewhere: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+down
+
+# ---- the part beside the superblocks ----
+
+# place_of LETTER: the first chunk of 4 KiB that has nothing else, in the store's file.
+place_of()
+{
+	LC_ALL=C grep -obUa -m 1 "$(letters "$1" 4096)" "$(loop_file "$store")" |
+		awk -F : 'NR == 1 { print int($1 / 4096) }'
+}
+
+zones_end()
+{
+	zones "$store" | awk '{ end = $2 + $3; most = end > most ? end : most } END { print most }'
+}
+
+up 128M 4096 8 create log on
+ok "zones are named" wait_for 10 has_zones "$store" 2
+put /dev/mapper/o "$TEST_TMP/now" $((20 * MIB)) $MIB
+ok "a long copy stands behind the zones" [ "$(place_of Q)" -ge "$(zones_end)" ]
+ok "behind the zones: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+down
