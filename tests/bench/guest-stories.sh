@@ -86,8 +86,8 @@ sysbench_file()
 	figure "$name" "$(awk '/writes\/s:/ { print $2 }' /tmp/sysbench)"
 }
 
-# dd_file NAME MEGABYTES WORDS...: into a file below /mnt, megabytes a second as dd says. Random data,
-# 100 MiB at most: cowsnap writes no copy of zeroes.
+# dd_file NAME MEGABYTES WORDS...: into a file below /mnt, megabytes a second as dd says; the mean of
+# all runs of that name so far. Random data, 100 MiB at most: cowsnap writes no copy of zeroes.
 dd_file()
 {
 	local name=$1 count=$2
@@ -95,7 +95,9 @@ dd_file()
 	shift 2
 	[[ -e /tmp/data ]] || head -c 104857600 /dev/urandom >/tmp/data
 	dd if=/tmp/data of=/mnt/file bs=4096 count=$((count * 256)) "$@" 2>/tmp/dd
-	figure "$name" "$(awk '/copied/ { for (i = 1; i < NF; i++) if ($i == "s,") print $1 / $(i - 1) / 1e6 }' /tmp/dd)"
+	awk '/copied/ { for (i = 1; i < NF; i++) if ($i == "s,") print $1 / $(i - 1) / 1e6 }' \
+		/tmp/dd >>"/tmp/rates-$name"
+	figure "$name" "$(awk '{ sum += $1 } END { print sum / NR }' "/tmp/rates-$name")"
 }
 
 # disk_traffic: what the null_blk devices have written, most and least.
