@@ -399,17 +399,21 @@ static void job_get_pages(struct cow_job *job, struct cow_pages *from, unsigned 
 	job->cursor_index = 0;
 }
 
+static unsigned long rest_wait(const struct cow_engine *e)
+{
+	long wait = READ_ONCE(e->rest_after) - jiffies;
+
+	return clamp_t(long, wait, 0, ENGINE_REST_AGAIN);
+}
+
 /* A job lacks pages, or could be larger: the engine is to have more of its budget. Any context. */
 static void want_rest(struct cow_engine *e)
 {
-	long wait;
-
 	if (READ_ONCE(e->nr_base) >= READ_ONCE(e->nr_budget))
 		return;
 	WRITE_ONCE(e->wants_rest, true);
-	wait = READ_ONCE(e->rest_after) - jiffies;
 	/* Does nothing if it is queued already. */
-	schedule_delayed_work(&e->rest, clamp_t(long, wait, 0, ENGINE_REST_AGAIN));
+	schedule_delayed_work(&e->rest, rest_wait(e));
 }
 
 /* Speculative jobs get half of the pages at most, so that others need not wait. */
@@ -1924,13 +1928,13 @@ static void engine_rest(struct work_struct *work)
 
 	mutex_lock(&e->base_lock);
 	step = min(e->nr_base, ENGINE_STEP_KIB >> (PAGE_SHIFT - 10));
-	/* As if it failed, before jobs can find that they still lack some. */
-	WRITE_ONCE(e->rest_after, jiffies + ENGINE_REST_AGAIN);
-	if (!READ_ONCE(e->wants_rest) ||
-	    !engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp)) {
+	if (rest_wait(e)) {
+		/* It was wanted while the last step was taken. */
+		schedule_delayed_work(&e->rest, rest_wait(e));
+	} else if (READ_ONCE(e->wants_rest)) {
 		WRITE_ONCE(e->rest_after, jiffies + 1);
-		if (READ_ONCE(e->wants_rest) && e->nr_base < e->nr_budget)
-			mod_delayed_work(system_wq, &e->rest, 1);
+		if (engine_raise(e, min(e->nr_base + step, e->nr_budget), gfp))
+			WRITE_ONCE(e->rest_after, jiffies + ENGINE_REST_AGAIN);
 	}
 	mutex_unlock(&e->base_lock);
 }

@@ -164,24 +164,23 @@ void cow_pending_park(struct cow_pending *p, struct cow_bio *cb)
 	lockdep_assert_held(&o->state_lock);
 	if (!p->waited_for)
 		WRITE_ONCE(o->nr_waited_for, o->nr_waited_for + 1);
-	p->waited_for = true;
+	if (!p->waited_for && p->store->meta)
+		cow_meta_look_again(p->store->meta);
+	WRITE_ONCE(p->waited_for, true);
 	cow_bio_park(cb, &p->parked, COW_WAIT_PENDING);
 }
 
 /* Is it one that commits wait for? See awaits_others() in disk/commit.c. */
-static bool count_long(struct cow_pending *p)
+static void count_long(struct cow_pending *p)
 {
 	struct cow_store *store = p->store;
 
 	/* Where nothing turns a commit costs no trip. */
-	if (!store->meta || !bdev_rot(store->bdev) || p->kind != COW_COPIED ||
-	    cow_pending_end_sector(p) - cow_pending_sector(p) <= COW_LONG_SECTORS)
-		return false;
-	if (!p->is_long)
-		WRITE_ONCE(store->nr_long, store->nr_long + 1);
+	if (p->is_long || !store->meta || !bdev_rot(store->bdev) || p->kind != COW_COPIED ||
+	    !cow_pending_has_length(p))
+		return;
 	WRITE_ONCE(p->is_long, true);
-	store->long_end = p->last + 1;
-	return true;
+	WRITE_ONCE(store->nr_long, store->nr_long + 1);
 }
 
 void __cow_pending_uncount(struct cow_pending *p)
@@ -189,8 +188,11 @@ void __cow_pending_uncount(struct cow_pending *p)
 	struct cow_store *store = p->store;
 
 	lockdep_assert_held(&store->origin->state_lock);
-	WRITE_ONCE(store->nr_long, store->nr_long - p->is_long);
+	if (!p->is_long)
+		return;
+	WRITE_ONCE(store->nr_long, store->nr_long - 1);
 	WRITE_ONCE(p->is_long, false);
+	cow_meta_look_again(store->meta);
 }
 
 void cow_pending_uncount(struct cow_pending *p)
@@ -202,20 +204,20 @@ void cow_pending_uncount(struct cow_pending *p)
 	spin_lock(lock);
 	__cow_pending_uncount(p);
 	spin_unlock(lock);
-	cow_meta_other_gone(p->store->meta);
 }
 
 void cow_pending_begin(struct cow_pending *p)
 {
 	struct cow_store *store = p->store;
+	const struct cow_pending *before;
 
 	lockdep_assert_held(&store->origin->state_lock);
+	count_long(p);
 	/* With redirected writes the log is all that makes them quick. */
-	if (count_long(p) || !store->nr_long || p->first != store->long_end ||
-	    store->options.redirect)
+	if (p->is_long || !store->nr_long || !p->first || store->options.redirect)
 		return;
-	p->in_stream = true;
-	store->long_end = p->last + 1;
+	before = cow_pending_overlap(store, p->first - 1, p->first - 1);
+	p->in_stream = before && (before->is_long || before->in_stream);
 }
 
 void cow_pending_need(struct cow_pending *p)

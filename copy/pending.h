@@ -99,6 +99,11 @@ static inline u64 cow_pending_nr(const struct cow_pending *pending)
 	return pending->last - pending->first + 1;
 }
 
+static inline bool cow_pending_has_length(const struct cow_pending *pending)
+{
+	return cow_pending_end_sector(pending) - cow_pending_sector(pending) > COW_LONG_SECTORS;
+}
+
 int cow_pending_init(void);
 void cow_pending_exit(void);
 

@@ -321,7 +321,10 @@ static u64 nr_dirty(const struct cow_meta *meta)
 	return meta->last_ticket - meta->ticket;
 }
 
-/* @b is written in the next commit, as if it had changed last, and so are those that need it. */
+/*
+ * @b is written in the next commit, as if it had changed last. What needs it, or others that have
+ * changed after it, is durable then.
+ */
 static void put_off(struct cow_meta *meta, struct cow_block *b)
 {
 	struct cow_pending *p;
@@ -429,7 +432,7 @@ static unsigned int first_losses(struct cow_meta *meta)
 static bool is_urgent(const struct cow_pending *p)
 {
 	return p->passed_over || p->carrier ||
-	       (!READ_ONCE(p->is_long) && !p->in_stream &&
+	       (!cow_pending_has_length(p) && !p->in_stream &&
 		(p->needed || READ_ONCE(p->waited_for)));
 }
 
@@ -473,10 +476,20 @@ static bool awaits_others(struct cow_meta *meta)
 	return true;
 }
 
-void cow_meta_other_gone(struct cow_meta *meta)
+void cow_meta_look_again(struct cow_meta *meta)
 {
-	if (meta->lingers)
+	if (READ_ONCE(meta->lingers))
 		cow_meta_kick(meta);
+}
+
+/* Whether members wait is also looked at by those who have acquired the metadata, or yield. */
+static void note_lingers(struct cow_meta *meta, bool lingers)
+{
+	bool begins = lingers && !meta->lingers;
+
+	WRITE_ONCE(meta->lingers, lingers);
+	if (begins && wq_has_sleeper(&meta->wait))
+		wake_up(&meta->wait);
 }
 
 void cow_commit_alone_work(struct work_struct *work)
@@ -492,13 +505,11 @@ static bool commit_start(struct cow_meta *meta)
 {
 	unsigned int nr;
 
+	note_lingers(meta, !list_empty(&meta->members) && awaits_others(meta));
 	if (list_empty(&meta->members) && list_empty(&meta->retry))
 		return false;
 	/* Acquirers go first. cow_meta_release() has this called again. */
-	if (atomic_read(&meta->acquirers))
-		return false;
-	WRITE_ONCE(meta->lingers, awaits_others(meta));
-	if (meta->lingers)
+	if (atomic_read(&meta->acquirers) || meta->lingers)
 		return false;
 	if (cmpxchg(&meta->phase, META_IDLE, META_WRITING) != META_IDLE) {
 		cow_meta_hasten(meta);

@@ -55,8 +55,11 @@ void cow_meta_yield(struct cow_meta *meta);
  */
 void cow_meta_breathe(struct cow_meta *meta);
 
-/* A long copy that writes need has gone without a commit. Engine's worker. */
-void cow_meta_other_gone(struct cow_meta *meta);
+/*
+ * A long copy that writes need has gone without a commit, or somebody waits for one of another kind
+ * now: members that wait for others may wait no longer. Any context.
+ */
+void cow_meta_look_again(struct cow_meta *meta);
 
 /* A commit has waited for long copies for as long as it may. Of store->alone_work. */
 void cow_commit_alone_work(struct work_struct *work);

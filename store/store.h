@@ -217,7 +217,6 @@ struct cow_store {
 	unsigned int nr_pendings;	/* copy/pending.c, copy/publish.c */
 	unsigned int nr_needed;		/* of these, without those of settling; READ_ONCE */
 	unsigned int nr_long;		/* long ones that writes need: copy/pending.c; READ_ONCE */
-	u64 long_end;			/* behind the last of these, and of what followed */
 	enum cow_store_blocked blocked;	/* store/state.c; READ_ONCE */
 	struct list_head waiting;	/* struct cow_bio, while it is blocked */
 	enum cow_snap_state fail_state;	/* what the snapshots become */

@@ -194,7 +194,7 @@ down
 short()
 {
 	up 128M 4096 16 create log on
-	wait_for 10 has_zones "$store" 2
+	wait_for 60 has_zones "$store" 2 || return
 	writers=()
 	dm message o 0 reset_stats
 	dm suspend --noflush --nolockfs late
@@ -217,11 +217,11 @@ down
 
 # ---- the part beside the superblocks ----
 
-# place_of LETTER: the first chunk of 4 KiB that has nothing else, in the store's file.
+# place_of LETTER: the first chunk of 8 KiB that begins with 4 KiB of it, in the store's file.
 place_of()
 {
 	LC_ALL=C grep -obUa -m 1 "$(letters "$1" 4096)" "$(loop_file "$store")" |
-		awk -F : 'NR == 1 { print int($1 / 4096) }'
+		awk -F : 'NR == 1 { print int($1 / 8192) }'
 }
 
 zones_end()
@@ -229,8 +229,8 @@ zones_end()
 	zones "$store" | awk '{ end = $2 + $3; most = end > most ? end : most } END { print most }'
 }
 
-up 128M 4096 8 create log on
-ok "zones are named" wait_for 10 has_zones "$store" 2
+up 128M 4096 16 create log on
+ok "zones are named" wait_for 60 has_zones "$store" 2
 put /dev/mapper/o "$TEST_TMP/now" $((20 * MIB)) $MIB
 ok "a long copy stands behind the zones" [ "$(place_of Q)" -ge "$(zones_end)" ]
 ok "behind the zones: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
