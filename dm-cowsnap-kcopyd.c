@@ -39,10 +39,10 @@
  *
  * A rotational disk that serves what is nearest leaves requests behind as long as others come. So
  * copies of it that bios wait for go on in the order in which they were begun: those that have been
- * read early wait, and once they are ORDER_EARLY, or have ORDER_EARLY_SECTORS, no further copy is
- * read before the first one is. None waits for longer than half a second for one that the disk does
- * not bring. An array has many heads, each with requests of its own: there a copy would wait for
- * those of other disks.
+ * read early wait, and once they are ORDER_EARLY no further copy is read before the first one is.
+ * Of large ones ORDER_LARGE are enough, and ORDER_READING at most are read at a time. None waits
+ * for longer than half a second for one that the disk does not bring. An array has many heads, each
+ * with requests of its own: there a copy would wait for those of other disks.
  *
  * Nor does such a disk care who waits: the writes of speculative copies, and those of their tables,
  * are near to each other, and a needed copy would be left behind them. So speculative copies, once
@@ -92,9 +92,11 @@
  * head goes back and forth between home and the store, where it could read everything first and
  * then write.
  */
-#define ENGINE_BUDGET_JOBS	64U
+#define ENGINE_BUDGET_JOBS	128U
 #define ENGINE_BUDGET_KIB	8192U
-#define ENGINE_BUDGET_MOST_KIB	32768U
+#define ENGINE_BUDGET_MOST_KIB	65536U
+/* And no more than this part of all memory. */
+#define ENGINE_BUDGET_SHARE	32U
 
 /*
  * An engine begins with so much of its budget, or with what its largest job needs. Whenever a job
@@ -139,10 +141,14 @@
 /* The longest that they wait: a device may hold one request back, and answer the others. */
 #define GATHER_MOST		(HZ / 2)
 #define GATHER_MOST_QUICK	(HZ / 20 + 1)
-/* Once so many copies have been read before the first one, or fewer with so much, none is begun. */
+/* Once so many copies have been read before the first one no more is begun. */
 #define ORDER_EARLY		20U
-#define ORDER_EARLY_LARGE	4U
-#define ORDER_EARLY_SECTORS	(4U << 20 >> SECTOR_SHIFT)
+/* So do fewer with so much. */
+#define ORDER_LARGE		4U
+#define ORDER_LARGE_SECTORS	(4U << 20 >> SECTOR_SHIFT)
+/* Nor is one begun while so many with so much are being read: the first may be left behind. */
+#define ORDER_READING		8U
+#define ORDER_READING_SECTORS	(8U << 20 >> SECTOR_SHIFT)
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
 /* Speculative copies that have been read are put aside for so long at most. */
@@ -217,8 +223,10 @@ struct cow_engine {
 	struct list_head order;		/* copies that go on in order, the first begun first */
 	unsigned int nr_early;		/* of these, read; READ_ONCE without lock */
 	sector_t early_sectors;		/* theirs */
+	unsigned int nr_unread;		/* of these, being read */
+	sector_t unread_sectors;	/* theirs */
 	unsigned long order_until;	/* jiffies, for the first of them */
-	bool overtaken;			/* no more are begun, since too many are early */
+	bool overtaken;			/* no more are begun: is_overtaken() */
 	unsigned int nr_busy;		/* so many of the last found the processor busy */
 	struct bio_list alone;		/* of batches that failed */
 	struct cow_pages given;		/* free, until the worker takes them over */
@@ -567,6 +575,8 @@ static void order_begin(struct cow_engine *e, struct cow_job *job)
 	if (list_empty(&e->order))
 		e->order_until = jiffies + ORDER_MOST;
 	list_add_tail(&job->order, &e->order);
+	e->nr_unread++;
+	e->unread_sectors += job->nr_sectors;
 }
 
 /* Some wait for the first one: a timer has it passed over in the end. */
@@ -587,17 +597,26 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
 	if (job == first_begun(e))
 		e->order_until = jiffies + ORDER_MOST;
 	list_del_init(&job->order);
-	if (job->was_read)
+	if (job->was_read) {
 		e->early_sectors -= job->nr_sectors;
+	} else {
+		e->nr_unread--;
+		e->unread_sectors -= job->nr_sectors;
+	}
 	WRITE_ONCE(e->nr_early, e->nr_early - job->was_read);
 	watch_order(e);
 }
 
-/* Has the disk left the first one behind, for the sake of so many others? */
+/*
+ * Has the disk left the first one behind, for the sake of so many others, or could it do so for
+ * those that it has?
+ */
 static bool is_overtaken(struct cow_engine *e)
 {
+	if (e->nr_unread >= ORDER_READING && e->unread_sectors >= ORDER_READING_SECTORS)
+		return true;
 	return (e->nr_early >= ORDER_EARLY ||
-		(e->nr_early >= ORDER_EARLY_LARGE && e->early_sectors >= ORDER_EARLY_SECTORS)) &&
+		(e->nr_early >= ORDER_LARGE && e->early_sectors >= ORDER_LARGE_SECTORS)) &&
 	       !first_begun(e)->was_read;
 }
 
@@ -608,6 +627,8 @@ static void note_early(struct cow_engine *e, struct cow_job *job)
 	job->was_read = true;
 	WRITE_ONCE(e->nr_early, e->nr_early + 1);
 	e->early_sectors += job->nr_sectors;
+	e->nr_unread--;
+	e->unread_sectors -= job->nr_sectors;
 	watch_order(e);
 }
 
@@ -1945,12 +1966,15 @@ static void engine_rest(struct work_struct *work)
  */
 static unsigned int budget_kib(const struct cow_engine *e, unsigned int sectors)
 {
-	unsigned int kib = READ_ONCE(kcopyd_budget);
+	unsigned int kib = READ_ONCE(kcopyd_budget), most;
 
 	lockdep_assert_held(&e->base_lock);
 	if (kib)
 		return clamp(kib, ENGINE_MIN_BUDGET_KIB, ENGINE_MAX_BUDGET_KIB);
-	kib = clamp(ENGINE_BUDGET_JOBS * (sectors / 2), ENGINE_BUDGET_KIB, ENGINE_BUDGET_MOST_KIB);
+	most = min_t(unsigned long, ENGINE_BUDGET_MOST_KIB,
+		     (totalram_pages() << (PAGE_SHIFT - 10)) / ENGINE_BUDGET_SHARE);
+	most = max(most, ENGINE_BUDGET_KIB);
+	kib = clamp(ENGINE_BUDGET_JOBS * (sectors / 2), ENGINE_BUDGET_KIB, most);
 	return max(kib, e->nr_budget << (PAGE_SHIFT - 10));
 }
 
