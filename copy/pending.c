@@ -162,11 +162,13 @@ void cow_pending_park(struct cow_pending *p, struct cow_bio *cb)
 	struct cow_origin *o = p->store->origin;
 
 	lockdep_assert_held(&o->state_lock);
-	if (!p->waited_for)
+	if (!p->waited_for) {
 		WRITE_ONCE(o->nr_waited_for, o->nr_waited_for + 1);
-	if (!p->waited_for && p->store->meta)
-		cow_meta_look_again(p->store->meta);
-	WRITE_ONCE(p->waited_for, true);
+		/* Before a commit that it is in looks whether somebody waits. */
+		WRITE_ONCE(p->waited_for, true);
+		if (p->store->meta)
+			cow_meta_look_again(p->store->meta);
+	}
 	cow_bio_park(cb, &p->parked, COW_WAIT_PENDING);
 }
 

@@ -51,7 +51,7 @@
 static unsigned int commit_wait = 100;
 module_param(commit_wait, uint, 0644);
 MODULE_PARM_DESC(commit_wait,
-		 "ms that a commit on a rotational disk waits for long copies at most (60000; default 100)");
+		 "ms that a commit on a rotational disk waits for long copies at most (0 to 60000; default 100)");
 #define COMMIT_WAIT_MOST	60000U
 
 static bool meta_needs_flush(const struct cow_meta *meta)

@@ -134,9 +134,10 @@ bool cow_zone_take(struct cow_store *store, struct cow_zone *zone)
 	lockdep_assert_held(&store->origin->state_lock);
 	nr = find_run(store, &place);
 	make_more_ready(store, nr < ZONE_LEAST ? cow_space_ready(&store->space) : place + nr);
-	if (nr >= ZONE_LEAST)
-		cow_space_skip_first(&store->space, place);
-	if (nr < ZONE_LEAST || !cow_space_set_aside(&store->space, &zone->room, place, nr))
+	if (nr < ZONE_LEAST)
+		return false;
+	cow_space_skip_first(&store->space, place);
+	if (!cow_space_set_aside(&store->space, &zone->room, place, nr))
 		return false;
 	zone->state = COW_ZONE_NONE;
 	zone->under_way = 0;

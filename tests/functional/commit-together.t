@@ -83,6 +83,17 @@ both_wait()
 	! has_ended "${writers[0]}" && ! has_ended "${writers[1]}"
 }
 
+# late_and_early LATE EARLY: a write of 1 MiB to the part that is stopped, then one to the other part.
+late_and_early()
+{
+	writers=()
+	dm message o 0 reset_stats
+	dm suspend --noflush --nolockfs late
+	begin "$1" "$MIB"
+	wait_for 60 has_begun 1
+	begin "$2" "$MIB"
+}
+
 # commits_of LATE EARLY SECTORS: $commits is how many there are, where the copies of LATE (as begin
 # has them) come when those of EARLY, so many sectors, have been written.
 commits_of()
@@ -123,12 +134,7 @@ up 128M 4096 16
 commit_wait 60000
 ok "of two long copies one comes late" commits_of "0 524288" "$((8 * MIB)) 524288" 1024
 is "$commits" 1 "the other one waits for it, and both share a commit"
-writers=()
-dm message o 0 reset_stats
-dm suspend --noflush --nolockfs late
-begin $MIB $MIB
-wait_for 60 has_begun 1
-begin $((10 * MIB)) $MIB
+late_and_early "$MIB" "$((10 * MIB))"
 wait_for 60 has_written 2048
 sleep 1
 ok "while one does not come the other one waits" both_wait
@@ -137,12 +143,7 @@ ok "a short one does not" wait_for 30 has_ended "${writers[2]}"
 ok "nor does the long one that shares its commit" wait_for 30 has_ended "${writers[1]}"
 ok "all end well" end_late
 commit_wait 500
-writers=()
-dm message o 0 reset_stats
-dm suspend --noflush --nolockfs late
-begin $((2 * MIB)) $MIB
-wait_for 60 has_begun 1
-begin $((13 * MIB)) $MIB
+late_and_early "$((2 * MIB))" "$((13 * MIB))"
 ok "it waits no longer than it may" wait_for 30 has_ended "${writers[1]}"
 not_ok "the one that does not come has not ended" has_ended "${writers[0]}"
 ok "they end well" end_late
@@ -157,12 +158,7 @@ is "$commits" 2 "nothing waits there either"
 ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
 ok "the origin has what was written" same /dev/mapper/o "$TEST_TMP/now"
 echo 1 >"$(sysfs "$store")/queue/rotational"
-writers=()
-dm message o 0 reset_stats
-dm suspend --noflush --nolockfs late
-begin $((6 * MIB)) $MIB
-wait_for 60 has_begun 1
-begin $((18 * MIB)) $MIB
+late_and_early "$((6 * MIB))" "$((18 * MIB))"
 wait_for 60 has_written 2048
 dmsetup load late --table "0 16384 error"
 dm resume late
