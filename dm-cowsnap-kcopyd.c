@@ -108,6 +108,16 @@
 #define ENGINE_STEP_KIB		4096U
 #define ENGINE_REST_AGAIN	HZ
 
+/*
+ * While it has more than it keeps, it looks so often how much of that has been free all along, and
+ * gives half of it back.
+ */
+#define ENGINE_KEPT_KIB		8192U
+#define ENGINE_LOOK		(10 * HZ)
+
+/* No job is larger, if it is not one chunk: what is kept is enough for it, and to read the next. */
+#define ENGINE_JOB_KIB		(ENGINE_KEPT_KIB / 2)
+
 /* So many pages are allocated together: 2^PAGES_ORDER. */
 #define PAGES_ORDER		4U
 
@@ -186,6 +196,11 @@ enum engine_state {
 	ENGINE_WANTED,			/* it is queued, or goes round once more */
 };
 
+struct cow_jobs {
+	unsigned int nr;
+	sector_t sectors;		/* of all of them */
+};
+
 struct cow_engine {
 	struct kthread_worker *worker;
 	struct kthread_work work;
@@ -221,10 +236,8 @@ struct cow_engine {
 	bool held;			/* there are some */
 	bool enough;			/* or they wait no longer */
 	struct list_head order;		/* copies that go on in order, the first begun first */
-	unsigned int nr_early;		/* of these, read; READ_ONCE without lock */
-	sector_t early_sectors;		/* theirs */
-	unsigned int nr_unread;		/* of these, being read */
-	sector_t unread_sectors;	/* theirs */
+	struct cow_jobs early;		/* of these, read; its nr READ_ONCE without lock */
+	struct cow_jobs unread;		/* of these, being read */
 	unsigned long order_until;	/* jiffies, for the first of them */
 	bool overtaken;			/* no more are begun: is_overtaken() */
 	unsigned int nr_busy;		/* so many of the last found the processor busy */
@@ -241,6 +254,8 @@ struct cow_engine {
 	struct delayed_work rest;	/* the next step towards nr_budget */
 	unsigned long rest_after;	/* not before, in jiffies; READ_ONCE, WRITE_ONCE */
 	bool wants_rest;		/* some has lacked since the last came; the same */
+	struct delayed_work give_back;	/* what has not been used of it */
+	unsigned int nr_least;		/* pages free at least since it last looked; the same */
 
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */
@@ -284,6 +299,11 @@ static int kcopyd_requeue_get(char *buffer, const struct kernel_param *kp)
 }
 
 /* --------------------------------------------------------------------- pages */
+
+static unsigned int kib_to_pages(unsigned int kib)
+{
+	return kib >> (PAGE_SHIFT - 10);
+}
 
 static unsigned int sectors_to_pages(unsigned int sectors)
 {
@@ -424,6 +444,19 @@ static void want_rest(struct cow_engine *e)
 	schedule_delayed_work(&e->rest, rest_wait(e));
 }
 
+static unsigned int nr_free(const struct cow_engine *e)
+{
+	return READ_ONCE(e->free.nr) + READ_ONCE(e->given.nr);
+}
+
+static void note_least(struct cow_engine *e)
+{
+	unsigned int nr = nr_free(e);
+
+	if (nr < READ_ONCE(e->nr_least))
+		WRITE_ONCE(e->nr_least, nr);
+}
+
 /* Speculative jobs get half of the pages at most, so that others need not wait. */
 static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 {
@@ -437,10 +470,12 @@ static bool job_take_pages(struct cow_engine *e, struct cow_job *job)
 	if (e->free.nr < want + spare)
 		take_given(e);
 	if (e->free.nr < want + spare) {
+		note_least(e);
 		want_rest(e);
 		return false;
 	}
 	job_get_pages(job, &e->free, want);
+	note_least(e);
 	return true;
 }
 
@@ -566,6 +601,18 @@ static bool is_ordered(const struct cow_job *job)
 	return !list_empty(&job->order);
 }
 
+static void order_count(struct cow_jobs *jobs, const struct cow_job *job, int sign)
+{
+	WRITE_ONCE(jobs->nr, jobs->nr + sign);
+	jobs->sectors += sign * (s64)job->nr_sectors;
+}
+
+/* So many that are as large as that? */
+static bool are_many(const struct cow_jobs *jobs, unsigned int nr, sector_t sectors)
+{
+	return jobs->nr >= nr && jobs->sectors >= sectors;
+}
+
 /* @job is being read. */
 static void order_begin(struct cow_engine *e, struct cow_job *job)
 {
@@ -575,8 +622,7 @@ static void order_begin(struct cow_engine *e, struct cow_job *job)
 	if (list_empty(&e->order))
 		e->order_until = jiffies + ORDER_MOST;
 	list_add_tail(&job->order, &e->order);
-	e->nr_unread++;
-	e->unread_sectors += job->nr_sectors;
+	order_count(&e->unread, job, 1);
 }
 
 /* Some wait for the first one: a timer has it passed over in the end. */
@@ -584,7 +630,7 @@ static void watch_order(struct cow_engine *e)
 {
 	const struct cow_job *first = first_begun(e);
 
-	if (e->nr_early && !first->was_read && !timer_pending(&e->gathered.timer))
+	if (e->early.nr && !first->was_read && !timer_pending(&e->gathered.timer))
 		kthread_queue_delayed_work(e->worker, &e->gathered, ORDER_MOST);
 }
 
@@ -597,13 +643,7 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
 	if (job == first_begun(e))
 		e->order_until = jiffies + ORDER_MOST;
 	list_del_init(&job->order);
-	if (job->was_read) {
-		e->early_sectors -= job->nr_sectors;
-	} else {
-		e->nr_unread--;
-		e->unread_sectors -= job->nr_sectors;
-	}
-	WRITE_ONCE(e->nr_early, e->nr_early - job->was_read);
+	order_count(job->was_read ? &e->early : &e->unread, job, -1);
 	watch_order(e);
 }
 
@@ -613,10 +653,10 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
  */
 static bool is_overtaken(struct cow_engine *e)
 {
-	if (e->nr_unread >= ORDER_READING && e->unread_sectors >= ORDER_READING_SECTORS)
+	if (are_many(&e->unread, ORDER_READING, ORDER_READING_SECTORS))
 		return true;
-	return (e->nr_early >= ORDER_EARLY ||
-		(e->nr_early >= ORDER_LARGE && e->early_sectors >= ORDER_LARGE_SECTORS)) &&
+	return (are_many(&e->early, ORDER_EARLY, 0) ||
+		are_many(&e->early, ORDER_LARGE, ORDER_LARGE_SECTORS)) &&
 	       !first_begun(e)->was_read;
 }
 
@@ -625,10 +665,8 @@ static void note_early(struct cow_engine *e, struct cow_job *job)
 {
 	lockdep_assert_held(&e->queue_lock);
 	job->was_read = true;
-	WRITE_ONCE(e->nr_early, e->nr_early + 1);
-	e->early_sectors += job->nr_sectors;
-	e->nr_unread--;
-	e->unread_sectors -= job->nr_sectors;
+	order_count(&e->unread, job, -1);
+	order_count(&e->early, job, 1);
 	watch_order(e);
 }
 
@@ -1307,7 +1345,7 @@ static void engine_gathered(struct kthread_work *work)
 	spin_lock_irq(&e->queue_lock);
 	if (e->nr_read && time_before(now, e->gather_until))
 		kthread_queue_delayed_work(e->worker, &e->gathered, e->gather_until - now);
-	else if (e->nr_early && time_before(now, e->order_until))
+	else if (e->early.nr && time_before(now, e->order_until))
 		kthread_queue_delayed_work(e->worker, &e->gathered, e->order_until - now);
 	spin_unlock_irq(&e->queue_lock);
 	engine_wake(e);
@@ -1371,7 +1409,7 @@ static struct cow_job *next_in_order(struct cow_engine *e, bool all)
 {
 	struct cow_job *job = first_begun(e);
 
-	if (job && !job->was_read && e->nr_early && !time_before(jiffies, e->order_until)) {
+	if (job && !job->was_read && e->early.nr && !time_before(jiffies, e->order_until)) {
 		order_end(e, job);
 		job = first_begun(e);
 	}
@@ -1392,7 +1430,7 @@ static struct cow_job *pop_listed(struct list_head *list)
 
 static bool none_is_read(const struct cow_engine *e, bool all)
 {
-	return list_empty_careful(&e->read) && !READ_ONCE(e->nr_early) &&
+	return list_empty_careful(&e->read) && !READ_ONCE(e->early.nr) &&
 	       list_empty_careful(&e->aside) && (!all || list_empty_careful(&e->patient));
 }
 
@@ -1881,12 +1919,12 @@ void cow_engine_flush(struct cow_engine *e)
 
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
 {
-	unsigned int nr = READ_ONCE(e->nr_base);
-	unsigned int half = nr / 2;
+	unsigned int nr = READ_ONCE(e->nr_base), first = READ_ONCE(e->nr_first);
+	unsigned int half = min(nr / 2, max(kib_to_pages(ENGINE_JOB_KIB), first));
 
 	/* Half, so that one job can be read while another is written; more until the rest comes. */
 	if (nr < READ_ONCE(e->nr_budget))
-		half = max(half, READ_ONCE(e->nr_first));
+		half = max(half, first);
 	return half * PAGE_SECTORS;
 }
 
@@ -1921,6 +1959,47 @@ static int engine_want(struct cow_engine *e, long more, gfp_t gfp)
 	return r;
 }
 
+/* So much is not given back: any job finds room in it. */
+static unsigned int nr_kept(const struct cow_engine *e)
+{
+	return max(kib_to_pages(ENGINE_KEPT_KIB), e->nr_first);
+}
+
+/* Does nothing if it is to look already. */
+static void look_later(struct cow_engine *e)
+{
+	if (e->nr_base > nr_kept(e))
+		schedule_delayed_work(&e->give_back, ENGINE_LOOK);
+}
+
+/* Of the pages for jobs; those of the undo buffers count as free last. */
+static unsigned int nr_unused(struct cow_engine *e)
+{
+	long nr = min(READ_ONCE(e->nr_least), nr_free(e));
+
+	lockdep_assert_held(&e->base_lock);
+	spin_lock_irq(&e->queue_lock);
+	nr -= e->nr_wanted - e->nr_base;
+	spin_unlock_irq(&e->queue_lock);
+	return max(nr, 0L);
+}
+
+static void engine_give_back(struct work_struct *work)
+{
+	struct cow_engine *e = container_of(to_delayed_work(work), struct cow_engine, give_back);
+	unsigned int nr;
+
+	mutex_lock(&e->base_lock);
+	if (e->nr_base > nr_kept(e)) {
+		nr = min(nr_unused(e) / 2, e->nr_base - nr_kept(e));
+		WRITE_ONCE(e->nr_base, e->nr_base - nr);
+		engine_want(e, -(long)nr, GFP_NOIO);
+	}
+	WRITE_ONCE(e->nr_least, UINT_MAX);
+	look_later(e);
+	mutex_unlock(&e->base_lock);
+}
+
 /* Have at least @nr pages for jobs. */
 static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 {
@@ -1930,8 +2009,10 @@ static int engine_raise(struct cow_engine *e, unsigned int nr, gfp_t gfp)
 	if (nr <= e->nr_base)
 		return 0;
 	r = engine_want(e, nr - e->nr_base, gfp);
-	if (!r)
+	if (!r) {
 		WRITE_ONCE(e->nr_base, nr);
+		look_later(e);
+	}
 	return r;
 }
 
@@ -1948,7 +2029,7 @@ static void engine_rest(struct work_struct *work)
 	unsigned int step;
 
 	mutex_lock(&e->base_lock);
-	step = min(e->nr_base, ENGINE_STEP_KIB >> (PAGE_SHIFT - 10));
+	step = min(e->nr_base, kib_to_pages(ENGINE_STEP_KIB));
 	if (rest_wait(e)) {
 		/* It was wanted while the last step was taken. */
 		schedule_delayed_work(&e->rest, rest_wait(e));
@@ -1985,11 +2066,11 @@ int cow_engine_reserve(struct cow_engine *e, unsigned int sectors)
 
 	mutex_lock(&e->base_lock);
 	kib = budget_kib(e, sectors);
-	first = max(sectors_to_pages(sectors), min(kib, ENGINE_FIRST_KIB) >> (PAGE_SHIFT - 10));
+	first = max(sectors_to_pages(sectors), kib_to_pages(min(kib, ENGINE_FIRST_KIB)));
 	r = engine_raise(e, first, GFP_KERNEL);
 	if (!r) {
 		WRITE_ONCE(e->nr_first, max(e->nr_first, first));
-		WRITE_ONCE(e->nr_budget, kib >> (PAGE_SHIFT - 10));
+		WRITE_ONCE(e->nr_budget, kib_to_pages(kib));
 	}
 	mutex_unlock(&e->base_lock);
 	return r;
@@ -2067,6 +2148,8 @@ static void engine_init(struct cow_engine *e)
 	mutex_init(&e->base_lock);
 	INIT_DELAYED_WORK(&e->rest, engine_rest);
 	e->rest_after = jiffies;
+	INIT_DELAYED_WORK(&e->give_back, engine_give_back);
+	e->nr_least = UINT_MAX;
 	spin_lock_init(&e->queue_lock);
 	INIT_LIST_HEAD(&e->waiting);
 	INIT_LIST_HEAD(&e->order);
@@ -2130,6 +2213,7 @@ free:
 void cow_engine_destroy(struct cow_engine *e)
 {
 	cancel_delayed_work_sync(&e->rest);
+	cancel_delayed_work_sync(&e->give_back);
 	/* Completions may still be about to wake the worker for jobs that are done. */
 	synchronize_rcu();
 	/* Its last rounds may start timers, these wake it, and a round may queue the next one. */

@@ -478,18 +478,26 @@ static bool awaits_others(struct cow_meta *meta)
 
 void cow_meta_look_again(struct cow_meta *meta)
 {
+	/* Pairs with the one in note_lingers(): what is awaited has been set by now. */
+	smp_mb();
 	if (READ_ONCE(meta->lingers))
 		cow_meta_kick(meta);
 }
 
 /* Whether members wait is also looked at by those who have acquired the metadata, or yield. */
-static void note_lingers(struct cow_meta *meta, bool lingers)
+static void note_lingers(struct cow_meta *meta)
 {
-	bool begins = lingers && !meta->lingers;
+	bool lingers = !list_empty(&meta->members) && awaits_others(meta);
 
+	if (lingers && !meta->lingers) {
+		WRITE_ONCE(meta->lingers, true);
+		/* Who has come to wait meanwhile has not seen it: cow_meta_look_again(). */
+		smp_mb();
+		lingers = awaits_others(meta);
+		if (lingers && wq_has_sleeper(&meta->wait))
+			wake_up(&meta->wait);
+	}
 	WRITE_ONCE(meta->lingers, lingers);
-	if (begins && wq_has_sleeper(&meta->wait))
-		wake_up(&meta->wait);
 }
 
 void cow_commit_alone_work(struct work_struct *work)
@@ -505,7 +513,7 @@ static bool commit_start(struct cow_meta *meta)
 {
 	unsigned int nr;
 
-	note_lingers(meta, !list_empty(&meta->members) && awaits_others(meta));
+	note_lingers(meta);
 	if (list_empty(&meta->members) && list_empty(&meta->retry))
 		return false;
 	/* Acquirers go first. cow_meta_release() has this called again. */

@@ -10,7 +10,7 @@
 MIB=1048576
 need_target delay
 exact_copies
-plan 32
+plan 36
 
 base=$(mkloop 80M)
 store=$(mkloop 96M)
@@ -29,8 +29,8 @@ write_mib()
 	dd if=/dev/urandom of=/dev/mapper/o bs=1M count="$1" seek="$2" oflag=direct status=none
 }
 
-# grows_to KIB MIB: the engine has so much memory while so much is written with one request, and no
-# copy's read ends.
+# grows_to KIB MIB [SECONDS]: the engine has so much memory while so much is written with one request,
+# and no copy's read ends, for so long then.
 grows_to()
 {
 	local rc=0 writer
@@ -39,6 +39,7 @@ grows_to()
 	dd if=/dev/urandom of=/dev/mapper/o bs="$2M" count=1 iflag=fullblock oflag=direct status=none &
 	writer=$!
 	wait_for 60 has_memory "$1" || rc=$?
+	sleep "${3:-0}"
 	release_reads home "$loop"
 	wait "$writer" && return "$rc"
 }
@@ -247,6 +248,21 @@ larger_job()
 	echo 0 >"$PARAMETERS/undo_buffer"
 }
 
+# Its memory follows what it needs, in both directions.
+idle()
+{
+	origin_up o "$base"
+	snap_up s "$base" "$store" N 1024
+	ok "what a burst needs comes" grows_to "$most" 72 25
+	is "$(counted copy_memory)" "$most" "and stays as long as copies use it"
+	ok "what none has used is given back, but 8 MiB" wait_for 120 has_memory 8192
+	dmremove s
+	snap_up s "$base" "$store" N 1024
+	ok "and comes again for the next burst" grows_to "$most" 72
+	dmremove s
+	dmremove o
+}
+
 budget()
 {
 	seldom_written
@@ -281,4 +297,5 @@ dmcreate home "$(linear_table "$loop")"
 base=/dev/mapper/home
 memory
 larger_job
+idle
 budget
