@@ -10,7 +10,7 @@
 MIB=1048576
 need_target delay
 exact_copies
-plan 36
+plan 37
 
 base=$(mkloop 80M)
 store=$(mkloop 96M)
@@ -256,6 +256,8 @@ idle()
 	ok "what a burst needs comes" grows_to "$most" 72 25
 	is "$(counted copy_memory)" "$most" "and stays as long as copies use it"
 	ok "what none has used is given back, but 8 MiB" wait_for 120 has_memory 8192
+	sleep 12
+	is "$(counted copy_memory)" 8192 "and no more"
 	dmremove s
 	snap_up s "$base" "$store" N 1024
 	ok "and comes again for the next burst" grows_to "$most" 72
