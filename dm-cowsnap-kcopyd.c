@@ -490,6 +490,11 @@ static void free_unwanted(struct cow_engine *e)
 	take_given(e);
 	spin_lock_irq(&e->queue_lock);
 	nr = clamp_t(long, e->nr_pages - e->nr_wanted, 0, e->free.nr);
+	if (nr > kib_to_pages(ENGINE_STEP_KIB)) {
+		/* Copies do not wait for all of it. */
+		nr = kib_to_pages(ENGINE_STEP_KIB);
+		e->again = true;
+	}
 	e->nr_pages -= nr;
 	spin_unlock_irq(&e->queue_lock);
 	pages_cut(&e->free, nr, &unwanted);
@@ -1917,14 +1922,20 @@ void cow_engine_flush(struct cow_engine *e)
 	kthread_flush_work(&e->work);
 }
 
+/* Pages of the largest job, once there is room for it. */
+static unsigned int nr_largest(const struct cow_engine *e)
+{
+	return max(kib_to_pages(ENGINE_JOB_KIB), READ_ONCE(e->nr_first));
+}
+
 unsigned int cow_engine_job_sectors(struct cow_engine *e)
 {
-	unsigned int nr = READ_ONCE(e->nr_base), first = READ_ONCE(e->nr_first);
-	unsigned int half = min(nr / 2, max(kib_to_pages(ENGINE_JOB_KIB), first));
+	unsigned int nr = READ_ONCE(e->nr_base);
+	unsigned int half = min(nr / 2, nr_largest(e));
 
 	/* Half, so that one job can be read while another is written; more until the rest comes. */
 	if (nr < READ_ONCE(e->nr_budget))
-		half = max(half, first);
+		half = max(half, READ_ONCE(e->nr_first));
 	return half * PAGE_SECTORS;
 }
 
@@ -1932,7 +1943,8 @@ bool cow_engine_fits(struct cow_engine *e, sector_t sectors)
 {
 	if (sectors <= cow_engine_job_sectors(e))
 		return true;
-	want_rest(e);
+	if (sectors <= nr_largest(e) * PAGE_SECTORS)
+		want_rest(e);
 	return false;
 }
 
@@ -1945,13 +1957,15 @@ static int engine_want(struct cow_engine *e, long more, gfp_t gfp)
 
 	spin_lock_irq(&e->queue_lock);
 	e->nr_wanted += more;
-	missing = e->nr_wanted - e->nr_pages;
+	/* What others want may be on its way. */
+	missing = more > 0 ? e->nr_wanted - e->nr_pages : 0;
 	spin_unlock_irq(&e->queue_lock);
 	r = pages_alloc(&fresh, missing, gfp);
 	spin_lock_irq(&e->queue_lock);
 	e->nr_pages += fresh.nr;
 	pages_join(&e->given, &fresh);
-	WRITE_ONCE(e->wants_rest, false);
+	if (more > 0)
+		WRITE_ONCE(e->wants_rest, false);
 	if (r)
 		e->nr_wanted -= more;
 	spin_unlock_irq(&e->queue_lock);
@@ -1972,14 +1986,17 @@ static void look_later(struct cow_engine *e)
 		schedule_delayed_work(&e->give_back, ENGINE_LOOK);
 }
 
-/* Of the pages for jobs; those of the undo buffers count as free last. */
+/* Since this was asked last, of the pages for jobs: what is free may be for undo buffers. */
 static unsigned int nr_unused(struct cow_engine *e)
 {
-	long nr = min(READ_ONCE(e->nr_least), nr_free(e));
+	unsigned int least;
+	long nr;
 
 	lockdep_assert_held(&e->base_lock);
 	spin_lock_irq(&e->queue_lock);
-	nr -= e->nr_wanted - e->nr_base;
+	least = min(READ_ONCE(e->nr_least), nr_free(e));
+	nr = least - (e->nr_wanted - e->nr_base);
+	WRITE_ONCE(e->nr_least, nr_free(e));
 	spin_unlock_irq(&e->queue_lock);
 	return max(nr, 0L);
 }
@@ -1990,12 +2007,13 @@ static void engine_give_back(struct work_struct *work)
 	unsigned int nr;
 
 	mutex_lock(&e->base_lock);
+	nr = nr_unused(e) / 2;
 	if (e->nr_base > nr_kept(e)) {
-		nr = min(nr_unused(e) / 2, e->nr_base - nr_kept(e));
+		nr = min(nr, e->nr_base - nr_kept(e));
 		WRITE_ONCE(e->nr_base, e->nr_base - nr);
+		/* Fewer: nothing is allocated. */
 		engine_want(e, -(long)nr, GFP_NOIO);
 	}
-	WRITE_ONCE(e->nr_least, UINT_MAX);
 	look_later(e);
 	mutex_unlock(&e->base_lock);
 }

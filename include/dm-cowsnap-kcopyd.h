@@ -154,7 +154,7 @@ void cow_engine_drop(struct cow_engine *engine, struct cow_job *job);
 /* Longest job, in sectors, that the pages of the engine can hold. Any context. */
 unsigned int cow_engine_job_sectors(struct cow_engine *engine);
 
-/* May a job have @sectors? If not, it may when all of the budget has come. Any context. */
+/* May a job have @sectors? If not, it may later, when memory has come, or never. Any context. */
 bool cow_engine_fits(struct cow_engine *engine, sector_t sectors);
 
 /* Queue a job. Context: any, never sleeps. */

@@ -10,7 +10,7 @@
 MIB=1048576
 need_target delay
 exact_copies
-plan 37
+plan 38
 
 base=$(mkloop 80M)
 store=$(mkloop 96M)
@@ -260,6 +260,24 @@ holds_on()
 	wait "$writer" && (($(counted copy_memory) >= $1 * 1024))
 }
 
+# bursts MIB: copies of so much, again and again, less often than they end; the memory of one is there
+# for the next.
+bursts()
+{
+	local i writer
+
+	for i in {0..5}; do
+		((i == 0 || $(counted copy_memory) >= $1 * 1024)) || return 1
+		hold_reads home "$loop"
+		put_letter /dev/mapper/o B $((i * $1 * MIB)) $(($1 * MIB)) $(($1 * MIB)) &
+		writer=$!
+		sleep .5
+		release_reads home "$loop"
+		wait "$writer"
+		sleep 4
+	done
+}
+
 # Its memory follows what it needs, in both directions.
 idle()
 {
@@ -277,6 +295,14 @@ idle()
 	ok "it comes again for the next burst" grows_to "$most" 72
 	dmremove s
 	dmremove o
+	echo 16384 >"$PARAMETERS/kcopyd_budget"
+	has_budget "a budget of 16 MiB" 8 16384
+	dmremove s
+	snap_up s "$base" "$store" N 8
+	ok "what is used from time to time stays" bursts 12
+	dmremove s
+	dmremove o
+	echo 0 >"$PARAMETERS/kcopyd_budget"
 }
 
 budget()
