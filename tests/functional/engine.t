@@ -10,7 +10,7 @@
 MIB=1048576
 need_target delay
 exact_copies
-plan 38
+plan 39
 
 base=$(mkloop 80M)
 store=$(mkloop 96M)
