@@ -224,11 +224,11 @@ void cow_meta_yield(struct cow_meta *meta)
 	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
 }
 
-/* Are table blocks waited for, or has all that is under way to end? */
+/* Are table blocks waited for, or soon, or has all that is under way to end? */
 static bool is_wanted(const struct cow_store *store)
 {
-	return READ_ONCE(store->extend_waited) || READ_ONCE(store->zones_ending) ||
-	       READ_ONCE(store->closing);
+	return READ_ONCE(store->extend_waited) || READ_ONCE(store->extend_hurried) ||
+	       READ_ONCE(store->zones_ending) || READ_ONCE(store->closing);
 }
 
 /* Does somebody wait for the metadata, or for what follows? Each of them wakes store->idle. */

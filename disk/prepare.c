@@ -106,6 +106,11 @@ static u64 segment_end(const struct cow_store *store, u64 from)
 	return seg.first_block + seg.blocks;
 }
 
+static bool is_hurried(const struct cow_store *store)
+{
+	return READ_ONCE(store->extend_waited) || READ_ONCE(store->extend_hurried);
+}
+
 /*
  * Empty blocks up to @to, from the first that no superblock names on. What else is written outside
  * of commits, and the memory for it, is guarded by the lock: others have it in between, and may
@@ -120,6 +125,8 @@ static int write_in_pieces(struct cow_store *store, u32 to, bool unhurried)
 		mutex_lock(&store->records_lock);
 		from = max(from, store->space.blocks);
 		end = min(from + piece, to);
+		/* Room may have run short meanwhile. */
+		unhurried &= !is_hurried(store);
 		if (unhurried)
 			end = min_t(u64, end, segment_end(store, from));
 		if (from < end)
@@ -212,6 +219,7 @@ static void extension_ended(struct cow_store *store, int r)
 	lockdep_assert_held(&store->origin->state_lock);
 	/* Nobody waits a second time for want of memory. */
 	WRITE_ONCE(store->extend_failed, r && (r != -ENOMEM || store->extend_waited));
+	WRITE_ONCE(store->extend_hurried, false);
 	if (store->blocked == COW_STORE_PREPARING && store->extend_waited)
 		cow_store_unblock(store);
 	else if (!r)
@@ -224,7 +232,7 @@ void cow_super_extend_work(struct work_struct *work)
 	/* What writers wait for is soon there. */
 	bool waits = READ_ONCE(store->extend_waited);
 	u32 more = store->options.redirect && !waits ? EXTEND_BLOCKS_REDIRECT : 0;
-	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more, !waits);
+	int r = extend(store, (u64)READ_ONCE(store->space.blocks) + more, true);
 
 	if (r)
 		DMWARN_LIMIT("store %pg: its tables could not be extended (%d)", store->bdev, r);

@@ -24,14 +24,31 @@
 /* Else it is looked at when the origin may have been left alone for long enough. */
 #define SETTLE_JIFFIES		(HZ / 2)
 
-/* Make more table blocks ready well before the last one is needed. */
-static bool ready_runs_out(const struct cow_store *store)
+/* Table blocks are made ready well before the last one is needed: with so few left, */
+#define READY_BLOCKS		(COWSNAP_COMMIT_BLOCKS / 2)
+/* and, whoever else uses the disk, with so few. */
+#define READY_BLOCKS_HURRIED	(COWSNAP_COMMIT_BLOCKS / 4)
+
+/* Is there room left for fewer chunks than @blocks have slots? */
+static bool ready_runs_out(const struct cow_store *store, u32 blocks)
 {
 	const struct cow_space *space = &store->space;
 
 	return space->geometry && space->blocks < space->max_blocks &&
-	       cow_space_ready(space) - space->used <
-	       (u64)COWSNAP_COMMIT_BLOCKS / 4 * space->geometry->block_slots;
+	       cow_space_ready(space) - space->used < (u64)blocks * space->geometry->block_slots;
+}
+
+/* Copies that find no long run go in pieces, and in the end they wait. */
+static void make_ready(struct cow_store *store)
+{
+	if (!ready_runs_out(store, READY_BLOCKS))
+		return;
+	if (!store->extend_hurried && ready_runs_out(store, READY_BLOCKS_HURRIED)) {
+		WRITE_ONCE(store->extend_hurried, true);
+		/* See cow_store_breathe(). */
+		wake_up(&store->idle);
+	}
+	queue_work(store->origin->wq, &store->extend_work);
 }
 
 void cow_store_watch_low_water(struct cow_store *store)
@@ -56,8 +73,7 @@ u32 cow_store_room(struct cow_store *store, u32 nr, u64 *place)
 
 	lockdep_assert_held(&store->origin->state_lock);
 	got = cow_space_alloc(&store->space, nr, place);
-	if (ready_runs_out(store))
-		queue_work(store->origin->wq, &store->extend_work);
+	make_ready(store);
 	cow_store_watch_low_water(store);
 	return got;
 }

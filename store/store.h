@@ -229,6 +229,7 @@ struct cow_store {
 	bool invalid_not_on_disk;	/* the disk could not be told of it */
 	bool extend_failed;		/* no table blocks were made ready, at the last try */
 	bool extend_waited;		/* it is blocked until some are, or cannot be; READ_ONCE */
+	bool extend_hurried;		/* it will be soon; READ_ONCE */
 	bool closing;			/* READ_ONCE */
 	struct cow_zone zone[COWSNAP_ZONES];	/* of the log: store/zones.c */
 	u64 zone_segment;		/* where the next one is looked for */
