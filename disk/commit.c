@@ -224,11 +224,17 @@ void cow_meta_yield(struct cow_meta *meta)
 	wait_event_timeout(meta->wait, has_gone_on(meta, durable), YIELD_JIFFIES);
 }
 
-/* Are table blocks waited for, or soon, or has all that is under way to end? */
+/* Are table blocks waited for, or has all that is under way to end? */
 static bool is_wanted(const struct cow_store *store)
 {
-	return READ_ONCE(store->extend_waited) || READ_ONCE(store->extend_hurried) ||
-	       READ_ONCE(store->zones_ending) || READ_ONCE(store->closing);
+	return READ_ONCE(store->extend_waited) || READ_ONCE(store->zones_ending) ||
+	       READ_ONCE(store->closing);
+}
+
+/* Is that so, or does room run short? Then nothing is written with pauses. */
+static bool is_pressed(const struct cow_store *store)
+{
+	return is_wanted(store) || READ_ONCE(store->extend_hurried);
 }
 
 /* Does somebody wait for the metadata, or for what follows? Each of them wakes store->idle. */
@@ -237,7 +243,7 @@ static bool is_hurried(const struct cow_meta *meta)
 	const struct cow_store *store = meta->store;
 
 	return atomic_read(&meta->acquirers) || atomic_read(&store->super_waiters) ||
-	       (!list_empty(&meta->members) && !READ_ONCE(meta->lingers)) || is_wanted(store);
+	       (!list_empty(&meta->members) && !READ_ONCE(meta->lingers)) || is_pressed(store);
 }
 
 /*
@@ -262,14 +268,14 @@ void cow_meta_breathe(struct cow_meta *meta)
 void cow_store_be_calm(struct cow_store *store)
 {
 	if (bdev_rot(store->bdev))
-		wait_event_timeout(store->idle, is_wanted(store) || is_calm(store),
+		wait_event_timeout(store->idle, is_pressed(store) || is_calm(store),
 				   CALM_JIFFIES);
 }
 
 void cow_store_breathe(struct cow_store *store)
 {
 	if (bdev_rot(store->bdev))
-		wait_event_timeout(store->idle, is_wanted(store), BREATH_JIFFIES);
+		wait_event_timeout(store->idle, is_pressed(store), BREATH_JIFFIES);
 	cow_store_be_calm(store);
 }
 

@@ -43,7 +43,8 @@ static void make_ready(struct cow_store *store)
 {
 	if (!ready_runs_out(store, READY_BLOCKS))
 		return;
-	if (!store->extend_hurried && ready_runs_out(store, READY_BLOCKS_HURRIED)) {
+	if (!store->extend_hurried && !store->extend_failed &&
+	    ready_runs_out(store, READY_BLOCKS_HURRIED)) {
 		WRITE_ONCE(store->extend_hurried, true);
 		/* See cow_store_breathe(). */
 		wake_up(&store->idle);
