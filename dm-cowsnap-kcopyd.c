@@ -196,6 +196,7 @@ enum engine_state {
 	ENGINE_WANTED,			/* it is queued, or goes round once more */
 };
 
+/* Some of those that go on in order. */
 struct cow_jobs {
 	unsigned int nr;
 	sector_t sectors;		/* of all of them */

@@ -106,7 +106,7 @@ static u64 segment_end(const struct cow_store *store, u64 from)
 	return seg.first_block + seg.blocks;
 }
 
-static bool is_hurried(const struct cow_store *store)
+static bool room_is_short(const struct cow_store *store)
 {
 	return READ_ONCE(store->extend_waited) || READ_ONCE(store->extend_hurried);
 }
@@ -125,8 +125,8 @@ static int write_in_pieces(struct cow_store *store, u32 to, bool unhurried)
 		mutex_lock(&store->records_lock);
 		from = max(from, store->space.blocks);
 		end = min(from + piece, to);
-		/* Room may have run short meanwhile. */
-		unhurried &= !is_hurried(store);
+		/* It may have become so meanwhile. */
+		unhurried &= !room_is_short(store);
 		if (unhurried)
 			end = min_t(u64, end, segment_end(store, from));
 		if (from < end)

@@ -260,8 +260,8 @@ holds_on()
 	wait "$writer" && (($(counted copy_memory) >= $1 * 1024))
 }
 
-# bursts MIB: copies of so much, again and again, less often than they end; the memory of one is there
-# for the next.
+# bursts MIB: copies of so much every few seconds, more often than the engine looks what it needs, and
+# with nothing in between. The memory of one is there for the next.
 bursts()
 {
 	local i writer
