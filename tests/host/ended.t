@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# A test that is ended, as tests/vm/guest-run does it, cleans up at once, whatever it waits for.
+
+set -uo pipefail
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+. "$top/tests/host/tap.sh"
+
+cat >"$work/endless.t" <<-END
+	. "$top/tests/lib.sh"
+	# Not a word on the kernel of this machine.
+	_plan=skipped
+	at_exit touch "$work/cleaned"
+	number()
+	{
+		cat /dev/null
+		echo 5
+	}
+	is_over()
+	{
+		[[ \$(number) -lt 4 && \$(number) -gt 0 ]]
+	}
+	# As wait_for() does, without its pauses.
+	await()
+	{
+		until "\$@" >/dev/null 2>&1; do
+			((SECONDS < 1000)) || return 1
+		done
+	}
+	touch "$work/begun"
+	while :; do
+		ok "it is over" await is_over
+	done
+END
+
+# end_after SECONDS: end one then; false if it does not clean up.
+end_after()
+{
+	local test i
+
+	rm -f "$work/begun" "$work/cleaned"
+	setsid bash "$work/endless.t" >/dev/null 2>&1 &
+	test=$!
+	for ((i = 0; i < 600; i++)); do
+		[[ ! -e $work/begun ]] || break
+		sleep 0.1
+	done
+	sleep "$1"
+	kill -TERM -- "-$test"
+	for ((i = 0; i < 100; i++)); do
+		[[ ! -e $work/cleaned ]] || break
+		sleep 0.1
+	done
+	kill -KILL -- "-$test" 2>/dev/null
+	wait "$test" 2>/dev/null
+	[[ -e $work/cleaned ]]
+}
+
+missed=0
+for ((n = 10; n < 20; n++)); do
+	end_after "0.$n" || missed=$((missed + 1))
+done
+echo "$missed did not" >"$work/out"
+if ((missed)); then
+	point 'not ok' "each of ten tests that are ended in the middle cleans up"
+else
+	point ok "each of ten tests that are ended in the middle cleans up"
+fi
+echo "1..$count"
