@@ -47,11 +47,13 @@
 
 /* With so many members a commit waits for no other. */
 #define OTHERS_MEMBERS	256U
+/* While data of its members is written it waits for others so many times as long as without. */
+#define OTHERS_LONGEST	10
 
 static unsigned int commit_wait = 100;
 module_param(commit_wait, uint, 0644);
 MODULE_PARM_DESC(commit_wait,
-		 "ms that a commit on a rotational disk waits for long copies at most (0 to 60000; default 100)");
+		 "ms that a commit on a rotational disk whose data is there waits for long copies (0 to 60000; default 100)");
 #define COMMIT_WAIT_MOST	60000U
 
 static bool meta_needs_flush(const struct cow_meta *meta)
@@ -466,20 +468,40 @@ static bool others_come(struct cow_meta *meta)
 	return nr_long < nr;
 }
 
-/* For so long at most, whatever the disks do. */
+/* A commit ends after the data of its members: it may as well wait for others until then. */
+static bool data_is_there(const struct cow_meta *meta)
+{
+	const struct cow_pending *p;
+
+	list_for_each_entry(p, &meta->members, member)
+		if (p->commit != COW_DATA_DONE)
+			return false;
+	return true;
+}
+
+/* @nr jiffies from now at most, from now on. */
+static void await_at_most(struct cow_meta *meta, unsigned long nr)
+{
+	struct cow_store *store = meta->store;
+	unsigned long until = (jiffies + nr) | 1;
+
+	if (meta->others_until && !time_before(until, meta->others_until))
+		return;
+	meta->others_until = until;
+	/* One that is pending may look too late, or too early and not again. */
+	mod_delayed_work(store->origin->wq, &store->alone_work, nr + 2);
+}
+
+/* For commit_wait once it could end, whatever the disks do. */
 static bool awaits_others(struct cow_meta *meta)
 {
 	unsigned long most = msecs_to_jiffies(min(READ_ONCE(commit_wait), COMMIT_WAIT_MOST));
-	struct cow_store *store = meta->store;
 
 	if (!most || meta->failed || !others_come(meta))
 		return false;
-	if (meta->others_until)
-		return time_before(jiffies, meta->others_until);
-	meta->others_until = (jiffies + most) | 1;
-	/* One that is pending would look too early, and not again. */
-	mod_delayed_work(store->origin->wq, &store->alone_work, most + 2);
-	return true;
+	/* Else the end of a member's data brings the worker here again: cow_meta_data_done(). */
+	await_at_most(meta, data_is_there(meta) ? most : most * OTHERS_LONGEST);
+	return time_before(jiffies, meta->others_until);
 }
 
 void cow_meta_look_again(struct cow_meta *meta)
@@ -743,6 +765,9 @@ bool cow_meta_data_done(struct cow_pending *p)
 	switch (p->commit) {
 	case COW_JOINED:
 		p->commit = COW_DATA_DONE;
+		/* The last one for which it may wait for others? */
+		if (meta->lingers)
+			cow_meta_kick(meta);
 		if (p->status)
 			member_data_failed(meta, p);
 		break;
