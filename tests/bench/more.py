@@ -4,7 +4,7 @@ of snapshots, and the cost in processor time and memory."""
 
 import statistics
 
-from cases import LINEAR, memory, redirected, spinning
+from cases import LINEAR, memory, redirected, snapshots, spinning
 from grid import Grid, Stack, Test
 from tables import Column, Derived, Goal, Row, Table
 
@@ -73,6 +73,20 @@ DEPTH = Grid(
     [Test(f"depth-{depth}", f"qd {depth}",
           f"--rw=randwrite --bs=4k --size=1g --io_size=24m --iodepth={depth}")
      for depth in DEPTHS])
+
+DEPTH_LARGE = Grid(
+    "depths-large", "Large writes, queue depth 8",
+    "First writes to one disk without write cache, chunks of 4 KiB unless another size is named, the "
+    "store on the same disk or on a second one.",
+    spinning("cache none"),
+    [Stack("raw", "raw")] + snapshots() + snapshots(place="other", suffix=", 2 disks") +
+    [Stack(f"{name} P 512K", f"{kind} P 1024")
+     for name, kind in (("dm-snapshot", "snapshot"), ("cowsnap", "cowsnap"))],
+    [Test("random-512", "random 512K writes",
+          "--rw=randwrite --bs=512k --size=512m --io_size=256m --iodepth=8", "MB/s"),
+     Test("large", "sequential 1M writes", "--rw=write --bs=1m --size=256m --iodepth=8", "MB/s"),
+     Test("of-both", "random writes, half of them 4K, half 512K",
+          "--rw=randwrite --bssplit=4k/50:512k/50 --size=512m --io_size=128m --iodepth=8", "MB/s")])
 
 # ---- how large a chunk ----------------------------------------------------------------
 
@@ -388,5 +402,5 @@ HEAD = Table(
                    Stack("cowsnap P, tail", "cowsnap P 8"),
                    Stack("cowsnap P, head", "cowsnap P 8")]])
 
-ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP, REDIRECTED, SETTLING,
-       FILES, SCALE, PROCESSORS, HEAD]
+ALL = [SLOW_STORE, SNAPSHOTS, DEPTH, DEPTH_LARGE, CHUNK, TRACKER, TRACKER_MEMORY, BACKUP,
+       REDIRECTED, SETTLING, FILES, SCALE, PROCESSORS, HEAD]
