@@ -48,7 +48,7 @@
 /* With so many members a commit waits for no other. */
 #define OTHERS_MEMBERS	256U
 /* While data of its members is written it waits for others so many times as long as without. */
-#define OTHERS_LONGEST	10
+#define OTHERS_LONGEST	10U
 
 static unsigned int commit_wait = 100;
 module_param(commit_wait, uint, 0644);
@@ -495,12 +495,14 @@ static void await_at_most(struct cow_meta *meta, unsigned long nr)
 /* For commit_wait once it could end, whatever the disks do. */
 static bool awaits_others(struct cow_meta *meta)
 {
-	unsigned long most = msecs_to_jiffies(min(READ_ONCE(commit_wait), COMMIT_WAIT_MOST));
+	unsigned int ms = min(READ_ONCE(commit_wait), COMMIT_WAIT_MOST);
 
-	if (!most || meta->failed || !others_come(meta))
+	if (!ms || meta->failed || !others_come(meta))
 		return false;
-	/* Else the end of a member's data brings the worker here again: cow_meta_data_done(). */
-	await_at_most(meta, data_is_there(meta) ? most : most * OTHERS_LONGEST);
+	/* The end of a member's data brings the worker here again: cow_meta_data_done(). */
+	if (!data_is_there(meta))
+		ms = min(ms * OTHERS_LONGEST, COMMIT_WAIT_MOST);
+	await_at_most(meta, msecs_to_jiffies(ms));
 	return time_before(jiffies, meta->others_until);
 }
 

@@ -445,6 +445,20 @@ _umount()
 
 # ---- the end -------------------------------------------------------------------
 
+# A test that fails may leave devices suspended, or dm-delay with I/O that it holds: nothing above
+# them would go.
+_let_go()
+{
+	local name
+
+	while read -r name; do
+		case $(dmsetup table "$name") in
+		*" delay "*) dmsetup suspend --noflush --nolockfs "$name" ;;
+		esac
+		dmsetup resume "$name"
+	done < <(sed -n 's/^_dmremove //p' "$_cleanup")
+}
+
 _run_cleanup()
 {
 	local line rc=0
@@ -469,6 +483,7 @@ _finish()
 	kill $(jobs -p) 2>/dev/null
 	wait
 	cd /
+	_let_go >/dev/null 2>&1
 	_run_cleanup || whole=0
 	if [[ $_plan != skipped ]]; then
 		if log=$(kernel_trouble); then

@@ -56,14 +56,6 @@ bound("d-hardware-raid", ["kept-beside"], ["cowsnap P, far"], ["rate"],
       "At dm-snapshot's pace the neighbour has .979 of what it has beside dm-snapshot, and .983 with each of "
       "two other seeds; the limit is .98. Half of P's writes take at most 7.5 ms there, of dm-snapshot's "
       "11.3.")
-bound("c-dd", ["update-100"], ["cowsnap P 512K, head"], ["rate"],
-      "Without an fsync dd ends with a pause that the kernel has it make, and so late by chance. In a trace "
-      "of the disk 70 of the 105 MB are home after 1.92 s; dm-snapshot's are after 1.94. Its dd ends at 2.00, "
-      "and P's at 2.06, when the disk has had nothing to do for .09 s. At five other moments, each on its "
-      "own, P has 52.1 MB/s, dm-snapshot 52.5.")
-bound("c-dd", ["create-fsync-100"], ["cowsnap P 512K, 2 disks, head"], ["rate"],
-      "It depends on the moment: at five others P has 53.8, 53.8, 56.2, 55.2 and 56.0 MB/s, dm-snapshot "
-      "55.7, 55.2, 55.5, 56.0 and 56.2: 55.0 and 55.7 on the whole.")
 bound("ssd", ["again"], ["cowsnap P"], ["p99"],
       "41 of 4,096 writes are slower than that, and 47 interrupts of the timer come meanwhile: it depends on "
       "where in a write they fall. Where a request takes 80.3 µs instead of 80, p99 of P is .0947 and that "

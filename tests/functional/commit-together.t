@@ -12,7 +12,7 @@
 TRACING=$(tracefs)
 [[ $TRACING ]] || skip_all "no tracefs"
 exact_copies
-plan 46
+plan 48
 
 MIB=1048576
 at_exit commit_wait "$(<"$PARAMETERS/commit_wait")"
@@ -147,6 +147,9 @@ late_and_early "$((2 * MIB))" "$((13 * MIB))"
 ok "it waits no longer than it may" wait_for 30 has_ended "${writers[1]}"
 not_ok "the one that does not come has not ended" has_ended "${writers[0]}"
 ok "they end well" end_late
+commit_wait 60000
+ok "of the next two one comes late" commits_of "$((6 * MIB)) $MIB" "$((15 * MIB)) $MIB" 2048
+is "$commits" 1 "that the time was over once does not count for these"
 commit_wait 0
 ok "with no time to wait all copies end" \
 	commits_of "$((3 * MIB)) $MIB" "$((14 * MIB)) $MIB" 2048
@@ -158,7 +161,7 @@ ok "nothing waits there either" [ "$commits" -ge 2 ]
 ok "the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
 ok "the origin has what was written" same /dev/mapper/o "$TEST_TMP/now"
 echo 1 >"$(sysfs "$store")/queue/rotational"
-late_and_early "$((6 * MIB))" "$((18 * MIB))"
+late_and_early "$((7 * MIB))" "$((18 * MIB))"
 wait_for 60 has_written 2048
 dmsetup load late --table "0 16384 error"
 dm resume late
@@ -214,8 +217,8 @@ commits_are()
 slow_up
 # So that no block with a superblock is needed.
 put /dev/mapper/o "$TEST_TMP/now" $((8 * MIB)) $((4 * MIB))
-held_and_late "$((2 * MIB))" "$((17 * MIB))" 500
-sleep 1
+held_and_late "$((2 * MIB))" "$((17 * MIB))" 2000
+sleep 3
 ok "while data is being written a commit waits longer" commits_are 0
 dm resume late
 ok "it waits no longer once the late copy has come" wait_for 30 commits_are 1
@@ -237,6 +240,7 @@ ok "the snapshot is as it was, by all" same /dev/mapper/s "$TEST_TMP/old"
 ok "the origin has what was written, by all" same /dev/mapper/o "$TEST_TMP/now"
 down
 dmremove cow
+commit_wait 60000
 
 # ---- what shares a block with the other superblock ----
 

@@ -10,7 +10,7 @@
 MIB=1048576
 need_target delay
 exact_copies
-plan 39
+plan 43
 
 base=$(mkloop 80M)
 store=$(mkloop 96M)
@@ -329,6 +329,52 @@ budget()
 	dmremove o
 }
 
+# Copies from a disk go on in order. Where writes are quick they are not gathered, and while all wait
+# for one that is not read, and one more for their memory, the worker rests.
+in_order()
+{
+	local writers=() i store
+
+	store=$(mkloop 96M)
+	echo 1 >"$(sysfs "$loop")/queue/rotational"
+	dmcreate late "0 16384 linear $loop 0"
+	dmcreate rest "$(delay_table "$loop" 20 0)"
+	dmcreate parts "$(printf '%s\n' "0 16384 linear /dev/mapper/late 0" \
+		"16384 $(($(sectors "$loop") - 16384)) linear /dev/mapper/rest 16384")"
+	echo 1024 >"$PARAMETERS/kcopyd_budget"
+	origin_up o /dev/mapper/parts
+	snap_up s /dev/mapper/parts "$store" P 16
+	# So that the engine knows that reads take longer than writes.
+	for ((i = 60; i < 64; i++)); do
+		put_letter /dev/mapper/o W $((i * MIB)) 65536
+	done
+	dm message o 0 reset_stats
+	dm suspend --noflush --nolockfs late
+	put_letter /dev/mapper/o W $MIB 65536 &
+	writers+=("$!")
+	wait_for 60 has_parked 1
+	for ((i = 10; i < 26; i++)); do
+		put_letter /dev/mapper/o W $((i * MIB)) 65536 &
+		writers+=("$!")
+	done
+	ok "what was read goes on without it in the end" wait_for 60 has_ended "${writers[1]}"
+	dm resume late
+	ok "all writes end" all_end_well "${writers[@]}"
+	isnt "$(counted page_waits)" 0 "one waited for memory"
+	ok "the worker looked for it now and then" [ "$(counted page_waits)" -lt 500 ]
+	diag "page_waits $(counted page_waits)"
+	dmremove s
+	dmremove o
+	dmremove parts
+	dmremove rest
+	dmremove late
+}
+
+has_parked()
+{
+	(($(counted parked) >= $1))
+}
+
 runs
 one_read
 zeroes
@@ -341,3 +387,4 @@ memory
 larger_job
 idle
 budget
+in_order

@@ -32,6 +32,7 @@ cat >"$work/endless.t" <<-END
 			((SECONDS < 1000)) || return 1
 		done
 	}
+	sleep 1000 &
 	touch "$work/begun"
 	while :; do
 		ok "it is over" await is_over
@@ -51,6 +52,8 @@ end_after()
 		sleep 0.1
 	done
 	sleep "$1"
+	# As timeout does.
+	kill -TERM "$test"
 	kill -TERM -- "-$test"
 	for ((i = 0; i < 100; i++)); do
 		[[ ! -e $work/cleaned ]] || break
