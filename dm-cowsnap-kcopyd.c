@@ -1425,6 +1425,15 @@ static struct cow_job *next_in_order(struct cow_engine *e, bool all)
 	return job;
 }
 
+/* Is one of those that are gathered next? In order they wait for the first one: watch_order(). */
+static bool has_next(struct cow_engine *e)
+{
+	const struct cow_job *first = first_begun(e);
+
+	lockdep_assert_held(&e->queue_lock);
+	return !list_empty(&e->patient) || (first && first->was_read);
+}
+
 static struct cow_job *pop_listed(struct list_head *list)
 {
 	struct cow_job *job = list_first_entry_or_null(list, struct cow_job, node);
@@ -1606,7 +1615,7 @@ static void put_back(struct cow_engine *e, struct cow_job *job)
 	e->nr_reading -= job->patient;
 	order_end(e, job);
 	/* Jobs that wait for this one to be read hold the pages that it waits for. */
-	if (e->nr_read && are_gathered(e))
+	if (has_next(e) && are_gathered(e))
 		e->again = true;
 	job->queued = true;
 	if (READ_ONCE(requeue_at_tail))
