@@ -146,6 +146,8 @@
 /* They are not gathered if reading takes so many times as long as writing: the store is quick. */
 #define QUICK_STORE		4U
 #define QUICK_STORE_CACHED	16U
+/* Then it is the origin's disk that holds copies up: commits wait for no others. */
+#define LONGER_READS		2U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -561,6 +563,17 @@ static bool are_gathered_quickly(const struct cow_engine *e)
 	       (e->nr_read && !time_before(jiffies, e->gather_until));
 }
 
+/* Do copies take at least so many times as long to be read as to be written? */
+static bool reads_take_longer(const struct cow_engine *e, unsigned int times)
+{
+	return READ_ONCE(e->write_ns) * times < READ_ONCE(e->read_ns);
+}
+
+bool cow_engine_reads_take_longer(const struct cow_engine *e)
+{
+	return reads_take_longer(e, LONGER_READS);
+}
+
 /* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
 static bool are_gathered(struct cow_engine *e)
 {
@@ -569,8 +582,7 @@ static bool are_gathered(struct cow_engine *e)
 		return true;
 	if (!e->rotational)
 		return are_gathered_quickly(e);
-	if (READ_ONCE(e->write_ns) * (e->cached ? QUICK_STORE_CACHED : QUICK_STORE) <
-	    READ_ONCE(e->read_ns) ||
+	if (reads_take_longer(e, e->cached ? QUICK_STORE_CACHED : QUICK_STORE) ||
 	    !time_before(jiffies, e->gather_until))
 		return true;
 	/* The time that they wait counts as copying. */

@@ -448,7 +448,8 @@ static bool is_urgent(const struct cow_pending *p)
  * Are long copies on their way that writes need? On a disk that turns each commit takes a trip to
  * the tables, as long as writing one of them, so all of a stream share one. Short copies do not
  * wait for it: the engine may hold back the next ones until they are durable. Nor does anything
- * wait while a throttle does, or for what the next commit has no room for.
+ * wait while a throttle does, for what the next commit has no room for, or where it is another disk
+ * that the copies wait for: their writers would only wait for each other.
  */
 static bool others_come(struct cow_meta *meta)
 {
@@ -458,7 +459,8 @@ static bool others_come(struct cow_meta *meta)
 
 	if (!nr || !list_empty(&meta->retry) || is_wanted(store) ||
 	    nr_dirty(meta) >= COWSNAP_COMMIT_BLOCKS ||
-	    cow_engine_throttle(store->origin->engine) < 100)
+	    cow_engine_throttle(store->origin->engine) < 100 ||
+	    cow_engine_reads_take_longer(store->origin->engine))
 		return false;
 	list_for_each_entry(p, &meta->members, member) {
 		if (++nr_members > OTHERS_MEMBERS || is_urgent(p))

@@ -194,6 +194,13 @@ unsigned int cow_engine_throttle(struct cow_engine *engine);
 bool cow_engine_writes_at_once(struct cow_engine *engine);
 
 /*
+ * Does it take copies at least twice as long to be read from a rotational origin as to be written?
+ * On one disk both take turns: the store is on another one, which does not hold them up. Any
+ * context.
+ */
+bool cow_engine_reads_take_longer(const struct cow_engine *engine);
+
+/*
  * Lift the throttle. For the merge, which blocks writers meanwhile and paces itself afterwards.
  * Any context.
  */

@@ -9,13 +9,17 @@
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/log.sh"
 
+need_target delay
 TRACING=$(tracefs)
 [[ $TRACING ]] || skip_all "no tracefs"
 exact_copies
-plan 48
+plan 51
 
 MIB=1048576
 at_exit commit_wait "$(<"$PARAMETERS/commit_wait")"
+
+turns=0		# whether the origin's disk does
+pause=0		# ms that reads of it take
 
 # up SIZE SECTOR CHUNK [FEATURE...]: snapshot s. The first 8 MiB of the origin are on a device that can
 # be stopped; no copy waits for the turn of another one.
@@ -27,11 +31,12 @@ up()
 	put_letter "$base" Q $((20 * MIB)) $MIB
 	cp "$base" "$TEST_TMP/old"
 	cp "$TEST_TMP/old" "$TEST_TMP/now"
-	echo 0 >"$(sysfs "$base")/queue/rotational"
+	echo "$turns" >"$(sysfs "$base")/queue/rotational"
 	echo 1 >"$(sysfs "$store")/queue/rotational"
 	dmcreate late "0 16384 linear $base 0"
+	dmcreate slow "$(delay_table "$base" "$pause" 0)"
 	dmcreate home "$(printf '%s\n' "0 16384 linear /dev/mapper/late 0" \
-		"16384 $(($(sectors "$base") - 16384)) linear $base 16384")"
+		"16384 $(($(sectors "$base") - 16384)) linear /dev/mapper/slow 16384")"
 	origin_up o /dev/mapper/home
 	snap_up s /dev/mapper/home "$store" P "$3" "${@:4}"
 }
@@ -41,6 +46,7 @@ down()
 	dmremove s
 	dmremove o
 	dmremove home
+	dmremove slow
 	dmremove late
 }
 
@@ -170,6 +176,22 @@ ok "its write has ended well" wait "${writers[1]}"
 not_ok "that of the other one has not" wait "${writers[0]}"
 down
 
+# ---- where the store does not hold copies up ----
+
+turns=1
+pause=50
+up 128M 4096 16
+# It has to know how long they take.
+for ((mib = 30; mib < 34; mib++)); do
+	put /dev/mapper/o "$TEST_TMP/now" $((mib * MIB)) 65536
+done
+ok "where reads take longer all copies end" commits_of "0 $MIB" "$((8 * MIB)) $MIB" 2048
+ok "nothing waits there" [ "$commits" -ge 2 ]
+ok "where reads take longer: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
+down
+turns=0
+pause=0
+
 # ---- while data is being written ----
 
 # slow_up: the same, with a store whose writes can be held back.
@@ -179,8 +201,9 @@ slow_up()
 	down
 	dmcreate cow "$(linear_table "$store")"
 	dmcreate late "0 16384 linear $base 0"
+	dmcreate slow "$(linear_table "$base")"
 	dmcreate home "$(printf '%s\n' "0 16384 linear /dev/mapper/late 0" \
-		"16384 $(($(sectors "$base") - 16384)) linear $base 16384")"
+		"16384 $(($(sectors "$base") - 16384)) linear /dev/mapper/slow 16384")"
 	origin_up o /dev/mapper/home
 	snap_up s /dev/mapper/home /dev/mapper/cow P 16
 }
