@@ -19,8 +19,11 @@ def direction(report):
 
 def rate(job, name, unit):
     """Requests, or megabytes, a second."""
-    done = direction(fio(job, name))
+    report = fio(job, name)
+    done = direction(report)
     if unit == "MB/s":
+        if int(report["job options"].get("iodepth", 1)) > 1:
+            return fio_rate(job, name)
         # One request at a time. fio's own rate is of a run time rounded to a millisecond.
         return done["io_bytes"] / done["total_ios"] / done["lat_ns"]["mean"] * 1e3
     return done["iops"]
