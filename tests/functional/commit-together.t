@@ -185,7 +185,7 @@ up 128M 4096 16
 for ((mib = 30; mib < 34; mib++)); do
 	put /dev/mapper/o "$TEST_TMP/now" $((mib * MIB)) 65536
 done
-ok "where reads take longer all copies end" commits_of "0 $MIB" "$((8 * MIB)) $MIB" 2048
+ok "where reads take longer all copies end" commits_of "0 524288" "$((8 * MIB)) 524288" 1024
 ok "nothing waits there" [ "$commits" -ge 2 ]
 ok "where reads take longer: the snapshot is as it was" same /dev/mapper/s "$TEST_TMP/old"
 down
