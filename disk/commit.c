@@ -444,6 +444,17 @@ static bool is_urgent(const struct cow_pending *p)
 		(p->needed || READ_ONCE(p->waited_for)));
 }
 
+/* A commit ends after the data of its members: it may as well wait for others until then. */
+static bool data_is_there(const struct cow_meta *meta)
+{
+	const struct cow_pending *p;
+
+	list_for_each_entry(p, &meta->members, member)
+		if (p->commit != COW_DATA_DONE)
+			return false;
+	return true;
+}
+
 /*
  * Are long copies on their way that writes need? On a disk that turns each commit takes a trip to
  * the tables, as long as writing one of them, so all of a stream share one. Short copies do not
@@ -467,18 +478,8 @@ static bool others_come(struct cow_meta *meta)
 			return false;
 		nr_long += READ_ONCE(p->is_long);
 	}
-	return nr_long < nr;
-}
-
-/* A commit ends after the data of its members: it may as well wait for others until then. */
-static bool data_is_there(const struct cow_meta *meta)
-{
-	const struct cow_pending *p;
-
-	list_for_each_entry(p, &meta->members, member)
-		if (p->commit != COW_DATA_DONE)
-			return false;
-	return true;
+	/* Those whose writes go home now are soon followed by more, but need not be. */
+	return nr_long < nr || (nr_long < meta->last_long && !data_is_there(meta));
 }
 
 /* @nr jiffies from now at most, from now on. */
@@ -633,9 +634,11 @@ static void commit_succeed(struct cow_meta *meta, struct list_head *ended)
 	WRITE_ONCE(meta->durable, meta->sequence);
 	/* Before the last member may let the store be closed. */
 	cow_meta_note(meta);
+	meta->last_long = 0;
 	list_for_each_entry(p, &meta->members, member) {
 		if (p->ticket > meta->ticket)
 			break;
+		meta->last_long += READ_ONCE(p->is_long);
 		p->commit = COW_NOT_JOINED;
 		last = &p->member;
 	}

@@ -13,7 +13,7 @@ need_target delay
 TRACING=$(tracefs)
 [[ $TRACING ]] || skip_all "no tracefs"
 exact_copies
-plan 51
+plan 55
 
 MIB=1048576
 at_exit commit_wait "$(<"$PARAMETERS/commit_wait")"
@@ -214,6 +214,17 @@ noted()
 	(($(od -An -v -t u8 -N 8 -j 104 "$(loop_file "$store")") == $(key_of s commits)))
 }
 
+# alone OFFSET: one write of 1 MiB, whose data does not get to the store.
+alone()
+{
+	wait_for 60 noted || return
+	before=$(key_of s commits)
+	writers=()
+	swap_table cow "$(delay_table "$store" 0 120000)"
+	begin "$1" "$MIB"
+	wait_for 60 writes_are_delayed cow 1
+}
+
 # held_and_late LATE EARLY WAIT: as late_and_early, with this commit_wait. No write of the store ends
 # before release_writes.
 held_and_late()
@@ -248,6 +259,15 @@ ok "it waits no longer once the late copy has come" wait_for 30 commits_are 1
 release_writes
 ok "both copies end" all_end_well "${writers[@]}"
 ok "they have shared it" commits_are 1
+alone $((22 * MIB))
+sleep 1
+ok "one that comes after several waits while its data is being written" commits_are 0
+release_writes
+ok "it ends" all_end_well "${writers[@]}"
+alone $((23 * MIB))
+ok "one that comes after a single one does not" wait_for 15 commits_are 1
+release_writes
+ok "it ends as well" all_end_well "${writers[@]}"
 held_and_late "$((4 * MIB))" "$((18 * MIB))" 200
 ok "in the end it does not wait for that either" wait_for 30 commits_are 1
 not_ok "no copy ends before its data is there" has_ended "${writers[1]}"
