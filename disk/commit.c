@@ -47,13 +47,13 @@
 
 /* With so many members a commit waits for no other. */
 #define OTHERS_MEMBERS	256U
-/* While data of its members is written it waits for others so many times as long as without. */
+/* While data of its members is being written it may wait for them so many times as long. */
 #define OTHERS_LONGEST	10U
 
 static unsigned int commit_wait = 100;
 module_param(commit_wait, uint, 0644);
 MODULE_PARM_DESC(commit_wait,
-		 "ms that a commit on a rotational disk whose data is there waits for long copies (0 to 60000; default 100)");
+		 "ms that a commit on a rotational disk waits for other long copies once its own are written (0 to 60000; default 100)");
 #define COMMIT_WAIT_MOST	60000U
 
 static bool meta_needs_flush(const struct cow_meta *meta)
@@ -478,11 +478,11 @@ static bool others_come(struct cow_meta *meta)
 			return false;
 		nr_long += READ_ONCE(p->is_long);
 	}
-	/* Those whose writes go home now are soon followed by more, but need not be. */
+	/* The writers of the last commit are likely to come back, but not worth a later end. */
 	return nr_long < nr || (nr_long < meta->last_long && !data_is_there(meta));
 }
 
-/* @nr jiffies from now at most, from now on. */
+/* Wait until @nr jiffies from now at most, or until the time that was set before. */
 static void await_at_most(struct cow_meta *meta, unsigned long nr)
 {
 	struct cow_store *store = meta->store;
@@ -495,14 +495,14 @@ static void await_at_most(struct cow_meta *meta, unsigned long nr)
 	mod_delayed_work(store->origin->wq, &store->alone_work, nr + 2);
 }
 
-/* For commit_wait once it could end, whatever the disks do. */
+/* For commit_wait from when its data is there, and not much longer if that does not come. */
 static bool awaits_others(struct cow_meta *meta)
 {
 	unsigned int ms = min(READ_ONCE(commit_wait), COMMIT_WAIT_MOST);
 
 	if (!ms || meta->failed || !others_come(meta))
 		return false;
-	/* The end of a member's data brings the worker here again: cow_meta_data_done(). */
+	/* Each member whose data has come has the worker look again: cow_meta_data_done(). */
 	if (!data_is_there(meta))
 		ms = min(ms * OTHERS_LONGEST, COMMIT_WAIT_MOST);
 	await_at_most(meta, msecs_to_jiffies(ms));
@@ -772,7 +772,7 @@ bool cow_meta_data_done(struct cow_pending *p)
 	switch (p->commit) {
 	case COW_JOINED:
 		p->commit = COW_DATA_DONE;
-		/* The last one for which it may wait for others? */
+		/* It may be the last one whose data was awaited: awaits_others(). */
 		if (meta->lingers)
 			cow_meta_kick(meta);
 		if (p->status)

@@ -135,7 +135,7 @@ struct cow_meta {
 	struct list_head retry;		/* those for whose blocks there was no memory */
 	bool lingers;			/* members wait for others to join: READ_ONCE */
 	unsigned long others_until;	/* and no longer than that; 0: they have not begun to */
-	unsigned int last_long;		/* long copies of the last commit that writes needed */
+	unsigned int last_long;		/* long copies that writes needed, in the last commit */
 	bool failed;
 	struct cow_block *in_commit[COWSNAP_COMMIT_BLOCKS];	/* by number */
 	unsigned int nr_in_commit;

@@ -505,7 +505,7 @@ _finish()
 }
 
 printf '<5>%s\n' "$_marker" >/dev/kmsg 2>/dev/null
-# Runs on TERM as well. With a trap for that, bash 5.2 now and then heeds TERM never again if it comes
-# while $(...) is awaited in a condition: the test went on.
+# bash runs it on TERM as well. TERM has no trap of its own: if it comes while a condition awaits
+# $(...), bash 5.2 may ignore it, and all that follow.
 trap _finish EXIT
 trap 'exit 130' INT

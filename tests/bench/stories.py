@@ -160,12 +160,11 @@ def copies(stack):
     for size in SIZES:
         # Where its last write falls in what a disk does in turn is chance: a tenth to either side.
         for moment in MOMENTS if size > MOST_WAITS else MOMENTS[:1]:
-            for name, flags in (("", ""), ("-fsync", "fsync")):
-                create = f" conv={flags}" if flags else ""
-                update = f" conv=notrunc,{flags}" if flags else " conv=notrunc"
+            for sync, create, update in (("", "", " conv=notrunc"),
+                                         ("-fsync", " conv=fsync", " conv=notrunc,fsync")):
                 lines += ["mount $TARGET /mnt", f"sleep {moment}",
-                          f"dd_file create{name}-{size} {size}{create}", "sync", *again,
-                          f"sleep {moment}", f"dd_file update{name}-{size} {size}{update}",
+                          f"dd_file create{sync}-{size} {size}{create}", "sync", *again,
+                          f"sleep {moment}", f"dd_file update{sync}-{size} {size}{update}",
                           "rm /mnt/file", "umount /mnt", "fresh"]
     return "\n".join(head + lines)
 

@@ -33,12 +33,18 @@ up()
 	cp "$TEST_TMP/old" "$TEST_TMP/now"
 	echo "$turns" >"$(sysfs "$base")/queue/rotational"
 	echo 1 >"$(sysfs "$store")/queue/rotational"
+	stack_up "$store" "${@:3}"
+}
+
+# stack_up STORE CHUNK [FEATURE...]: all that is over $base.
+stack_up()
+{
 	dmcreate late "0 16384 linear $base 0"
 	dmcreate slow "$(delay_table "$base" "$pause" 0)"
 	dmcreate home "$(printf '%s\n' "0 16384 linear /dev/mapper/late 0" \
 		"16384 $(($(sectors "$base") - 16384)) linear /dev/mapper/slow 16384")"
 	origin_up o /dev/mapper/home
-	snap_up s /dev/mapper/home "$store" P "$3" "${@:4}"
+	snap_up s /dev/mapper/home "$1" P "${@:2}"
 }
 
 down()
@@ -200,38 +206,36 @@ slow_up()
 	up 128M 4096 16
 	down
 	dmcreate cow "$(linear_table "$store")"
-	dmcreate late "0 16384 linear $base 0"
-	dmcreate slow "$(linear_table "$base")"
-	dmcreate home "$(printf '%s\n' "0 16384 linear /dev/mapper/late 0" \
-		"16384 $(($(sectors "$base") - 16384)) linear /dev/mapper/slow 16384")"
-	origin_up o /dev/mapper/home
-	snap_up s /dev/mapper/home /dev/mapper/cow P 16
+	stack_up /dev/mapper/cow 16
 }
 
-# A superblock names the last commit: none is written before another one has ended.
+# A superblock names the last commit, so none is written until another one has ended.
 noted()
 {
 	(($(od -An -v -t u8 -N 8 -j 104 "$(loop_file "$store")") == $(key_of s commits)))
 }
 
-# alone OFFSET: one write of 1 MiB, whose data does not get to the store.
-alone()
+# No write of the store ends before release_writes; $before is how many commits there were.
+hold_writes()
 {
 	wait_for 60 noted || return
 	before=$(key_of s commits)
-	writers=()
 	swap_table cow "$(delay_table "$store" 0 120000)"
+}
+
+# alone OFFSET: one write of 1 MiB, whose data does not get to the store.
+alone()
+{
+	hold_writes || return
+	writers=()
 	begin "$1" "$MIB"
 	wait_for 60 writes_are_delayed cow 1
 }
 
-# held_and_late LATE EARLY WAIT: as late_and_early, with this commit_wait. No write of the store ends
-# before release_writes.
+# held_and_late LATE EARLY WAIT: as late_and_early, with this commit_wait; nor does its data get there.
 held_and_late()
 {
-	wait_for 60 noted || return
-	before=$(key_of s commits)
-	swap_table cow "$(delay_table "$store" 0 120000)"
+	hold_writes || return
 	commit_wait "$3"
 	late_and_early "$1" "$2"
 	wait_for 60 writes_are_delayed cow 1
