@@ -39,34 +39,30 @@ cat >"$work/endless.t" <<-END
 	done
 END
 
-# end_after SECONDS: end one then; false if it does not clean up.
-end_after()
+# cleans_up SECONDS [AFTER]: at the end of its time, or if it is ended AFTER seconds.
+cleans_up()
 {
-	local test i
+	local seconds=$1 timed i
 
 	rm -f "$work/begun" "$work/cleaned"
-	setsid bash "$work/endless.t" >/dev/null 2>&1 &
-	test=$!
+	bash "$top/tests/vm/timed" "$seconds" "$work/endless.t" >/dev/null 2>&1 &
+	timed=$!
 	for ((i = 0; i < 600; i++)); do
 		[[ ! -e $work/begun ]] || break
 		sleep 0.1
 	done
-	sleep "$1"
-	# As timeout does.
-	kill -TERM "$test"
-	kill -TERM -- "-$test"
-	for ((i = 0; i < 100; i++)); do
-		[[ ! -e $work/cleaned ]] || break
-		sleep 0.1
-	done
-	kill -KILL -- "-$test" 2>/dev/null
-	wait "$test" 2>/dev/null
-	[[ -e $work/cleaned ]]
+	if (($# > 1)); then
+		sleep "$2"
+		kill -TERM "$timed"
+	fi
+	wait "$timed"
+	[[ $? -ne 137 && -e $work/cleaned ]]
 }
 
 missed=0
 for ((n = 10; n < 20; n++)); do
-	end_after "0.$n" || missed=$((missed + 1))
+	cleans_up 600 "0.$n" || missed=$((missed + 1))
 done
 ok "each of ten tests that are ended in the middle cleans up" [ "$missed" -eq 0 ]
+ok "a test cleans up at the end of its time" cleans_up 8
 echo "1..$count"
