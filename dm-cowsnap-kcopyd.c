@@ -38,11 +38,13 @@
  * job behind the others instead, as kernels before 2.6.28 did, to compare.
  *
  * A rotational disk that serves what is nearest leaves requests behind as long as others come. So
- * copies of it that bios wait for go on in the order in which they were begun: those that have been
- * read early wait, and once they are ORDER_EARLY no further copy is read before the first one is.
- * Of large ones ORDER_LARGE are enough, and ORDER_READING at most are read at a time. None waits
- * for longer than half a second for one that the disk does not bring. An array has many heads, each
- * with requests of its own: there a copy would wait for those of other disks.
+ * copies of it that bios wait for go on in the order in which they were begun: those that have
+ * been read early wait, and once they are ORDER_EARLY no further copy is read before the first one
+ * is. Of large ones ORDER_LARGE are enough, and ORDER_READING at most are read at a time. None
+ * waits for longer than half a second for one that the disk does not bring. An array has many
+ * heads, each with requests of its own: there a copy would wait for those of other disks. With a
+ * store on a disk of its own no large copy waits, but once ORDER_PASSED have gone on before the
+ * first one is read no further copy is read.
  *
  * Nor does such a disk care who waits: the writes of speculative copies, and those of their tables,
  * are near to each other, and a needed copy would be left behind them. So speculative copies, once
@@ -51,20 +53,20 @@
  *
  * Gathering. Small copies that have been read wait for others of these that are being read, and
  * are then written together: their places are neighbours, and so are their slots in the tables. No
- * copy waits for another kind of job, which may read from a slower device. Where
- * nothing has to seek they wait for most of those that were being read, some 50 ms at most. While
- * the processor is never idle, and a commit delays whatever else it has to do, they also wait for
- * those that are being written and for the bios that go home behind these, unless they are many
- * more. Copies that are complete once they are in memory, and gain nothing but fewer turns of the
- * worker, wait only while the processor has other work. A rotational disk
- * that has to seek to the store and back waits until few are left, also of those written before
- * and of the bios that waited for these: each of them is likely to be followed by another small
- * copy. So the writers take turns together, and a disk that serves what is nearest leaves none of
- * them behind. If the origin's disk has a volatile cache, the next ones are not even read before
- * these bios have ended: see holds_back(). The engine recognises a store on the same disk by its
- * writes, which take as long as the reads in the same queue; on a disk of its own they are much
- * quicker. An array that takes writes sooner than it reads has a cache, which many heads empty:
- * there no copy waits for others.
+ * copy waits for another kind of job, which may read from a slower device. Where nothing has to
+ * seek they wait for most of those that were being read, some 50 ms at most. While the processor
+ * is never idle, and a commit delays whatever else it has to do, they also wait for those that are
+ * being written and for the bios that go home behind these, unless they are many more. Copies that
+ * are complete once they are in memory, and gain nothing but fewer turns of the worker, wait only
+ * while the processor has other work. A rotational disk that has to seek to the store and back
+ * waits until few are left, also of those written before and of the bios that waited for these:
+ * each of them is likely to be followed by another small copy. So the writers take turns together,
+ * and a disk that serves what is nearest leaves none of them behind. If the origin's disk has a
+ * volatile cache, the next ones are not even read before these bios have ended: see holds_back().
+ * The engine recognises a quick store by its writes, which take much less than reads; on the same
+ * disk they take as long as the reads in the same queue. A disk of its own that is no quicker
+ * shows by requests that end together: see note_apart(). An array that takes writes sooner than it
+ * reads has a cache, which many heads empty: there no copy waits for others.
  *
  * Promise kept here: I7, the engine's share. All pages are allocated beforehand, enough for
  * the largest job. A job holds pages only while I/O is in flight, its own or that of copies it
@@ -146,8 +148,18 @@
 /* They are not gathered if reading takes so many times as long as writing: the store is quick. */
 #define QUICK_STORE		4U
 #define QUICK_STORE_CACHED	16U
-/* Then it is the origin's disk that holds copies up: commits wait for no others. */
-#define LONGER_READS		2U
+/*
+ * A disk serves one request after the other. Of a read and a write that are under way together the
+ * second one ends no sooner after the first than one of two reads, or the store is on another disk:
+ * so says what takes less than this part of that. It counts as so much, what says nothing as one
+ * less, up to a limit.
+ */
+#define APART_PART		4
+#define APART_TELLS		16U
+#define APART_MOST		64U
+/* It is taken for that from so much on, and then until it is less than that. */
+#define APART_FROM		24U
+#define APART_UNTIL		8U
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -161,6 +173,8 @@
 /* Nor is one begun while so many with so much are being read: the first may be left behind. */
 #define ORDER_READING		8U
 #define ORDER_READING_SECTORS	(8U << 20 >> SECTOR_SHIFT)
+/* So do these with what has gone on before the first one was read. */
+#define ORDER_PASSED		2U
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
 /* Speculative copies that have been read are put aside for so long at most. */
@@ -224,6 +238,10 @@ struct cow_engine {
 	struct list_head writing;	/* and for these, which have data of their own */
 	struct list_head later;		/* speculative */
 	u64 nr_submitted;		/* jobs so far */
+	ktime_t last_ended;		/* when a disk last read or wrote one, */
+	bool last_written;		/* which of both, */
+	u64 gap_ns;			/* and what lies between two reads: a mean */
+	unsigned int tells_apart;	/* see APART_PART */
 	struct list_head read;
 	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head aside;		/* speculative ones that have been read */
@@ -241,6 +259,7 @@ struct cow_engine {
 	struct list_head order;		/* copies that go on in order, the first begun first */
 	struct cow_jobs early;		/* of these, read; its nr READ_ONCE without lock */
 	struct cow_jobs unread;		/* of these, being read */
+	unsigned int nr_passed;		/* that were read, and have passed the first one */
 	unsigned long order_until;	/* jiffies, for the first of them */
 	bool overtaken;			/* no more are begun: is_overtaken() */
 	unsigned int nr_busy;		/* so many of the last found the processor busy */
@@ -260,6 +279,7 @@ struct cow_engine {
 	struct delayed_work give_back;	/* what has not been used of it */
 	unsigned int nr_least;		/* pages free at least since it last looked; the same */
 
+	bool apart;			/* the store seems to be on a disk of its own; the same */
 	bool at_once;			/* the last write completed inside submit_bio() */
 	bool always_waits;		/* no read of the origin is sent in map */
 
@@ -563,15 +583,49 @@ static bool are_gathered_quickly(const struct cow_engine *e)
 	       (e->nr_read && !time_before(jiffies, e->gather_until));
 }
 
-/* Do copies take at least so many times as long to be read as to be written? */
-static bool reads_take_longer(const struct cow_engine *e, unsigned int times)
+/* Do copies take so much longer to be read than to be written? */
+static bool store_is_quick(const struct cow_engine *e)
 {
+	unsigned int times = e->cached ? QUICK_STORE_CACHED : QUICK_STORE;
+
 	return READ_ONCE(e->write_ns) * times < READ_ONCE(e->read_ns);
 }
 
-bool cow_engine_reads_take_longer(const struct cow_engine *e)
+bool cow_engine_is_apart(const struct cow_engine *e)
 {
-	return reads_take_longer(e, LONGER_READS);
+	return READ_ONCE(e->apart) || store_is_quick(e);
+}
+
+/* A read and a write that both were under way have ended, @gap_ns one after the other. */
+static void note_apart(struct cow_engine *e, s64 gap_ns)
+{
+	lockdep_assert_held(&e->queue_lock);
+	if (gap_ns * APART_PART < (s64)e->gap_ns)
+		e->tells_apart = min(e->tells_apart + APART_TELLS, APART_MOST);
+	else if (e->tells_apart)
+		e->tells_apart--;
+	WRITE_ONCE(e->apart, e->tells_apart >= (e->apart ? APART_UNTIL : APART_FROM));
+}
+
+/* @job has been read or written. */
+static void note_ended(struct cow_engine *e, const struct cow_job *job)
+{
+	s64 gap_ns = ktime_to_ns(ktime_sub(job->ended, e->last_ended));
+
+	lockdep_assert_held(&e->queue_lock);
+	if (!e->rotational || !job->begun || !(job->written || job->bdev))
+		return;
+	/* They may come to the lock in another order. */
+	if (gap_ns < 0)
+		return;
+	if (ktime_before(job->begun, e->last_ended)) {
+		if (job->written != e->last_written)
+			note_apart(e, gap_ns);
+		else if (!job->written)
+			e->gap_ns += div_s64(gap_ns - (s64)e->gap_ns, 8);
+	}
+	e->last_ended = job->ended;
+	e->last_written = job->written;
 }
 
 /* Is it time to write the gathered copies? Asked whenever one of the counts changes. */
@@ -582,8 +636,7 @@ static bool are_gathered(struct cow_engine *e)
 		return true;
 	if (!e->rotational)
 		return are_gathered_quickly(e);
-	if (reads_take_longer(e, e->cached ? QUICK_STORE_CACHED : QUICK_STORE) ||
-	    !time_before(jiffies, e->gather_until))
+	if (store_is_quick(e) || !time_before(jiffies, e->gather_until))
 		return true;
 	/* The time that they wait counts as copying. */
 	if (copy_percent(e) < 100)
@@ -612,6 +665,15 @@ static struct cow_job *first_begun(struct cow_engine *e)
 {
 	lockdep_assert_held(&e->queue_lock);
 	return list_first_entry_or_null(&e->order, struct cow_job, order);
+}
+
+/*
+ * May it go on before those begun earlier? Writes to a disk of their own seek little. Waiting for
+ * one another spares them a few seeks, and costs a large copy the time in which others are read.
+ */
+static bool may_pass(const struct cow_engine *e, const struct cow_job *job)
+{
+	return cow_engine_is_apart(e) && !e->cached && !job->patient;
 }
 
 static bool is_ordered(const struct cow_job *job)
@@ -648,7 +710,8 @@ static void watch_order(struct cow_engine *e)
 {
 	const struct cow_job *first = first_begun(e);
 
-	if (e->early.nr && !first->was_read && !timer_pending(&e->gathered.timer))
+	if ((e->early.nr || e->nr_passed) && !first->was_read &&
+	    !timer_pending(&e->gathered.timer))
 		kthread_queue_delayed_work(e->worker, &e->gathered, ORDER_MOST);
 }
 
@@ -658,8 +721,10 @@ static void order_end(struct cow_engine *e, struct cow_job *job)
 	lockdep_assert_held(&e->queue_lock);
 	if (!is_ordered(job))
 		return;
-	if (job == first_begun(e))
+	if (job == first_begun(e)) {
 		e->order_until = jiffies + ORDER_MOST;
+		e->nr_passed = 0;
+	}
 	list_del_init(&job->order);
 	order_count(job->was_read ? &e->early : &e->unread, job, -1);
 	watch_order(e);
@@ -673,9 +738,18 @@ static bool is_overtaken(struct cow_engine *e)
 {
 	if (are_many(&e->unread, ORDER_READING, ORDER_READING_SECTORS))
 		return true;
-	return (are_many(&e->early, ORDER_EARLY, 0) ||
+	return (are_many(&e->early, ORDER_EARLY, 0) || e->nr_passed >= ORDER_PASSED ||
 		are_many(&e->early, ORDER_LARGE, ORDER_LARGE_SECTORS)) &&
 	       !first_begun(e)->was_read;
+}
+
+/* It goes on at once, but not many before the first one. */
+static void pass(struct cow_engine *e, struct cow_job *job)
+{
+	lockdep_assert_held(&e->queue_lock);
+	if (job != first_begun(e))
+		e->nr_passed++;
+	order_end(e, job);
 }
 
 /* It goes on when those before it have. */
@@ -782,6 +856,8 @@ static bool job_was_read(struct cow_engine *e, struct cow_job *job)
 		put_aside(e, job);
 		return can_go_on(e);
 	}
+	if (is_ordered(job) && may_pass(e, job))
+		pass(e, job);
 	if (is_ordered(job))
 		note_early(e, job);
 	else if (!job->patient)
@@ -808,6 +884,7 @@ static void job_io_ended(struct cow_job *job)
 	/* Keeps the engine: once the job is on a list, all users of the engine may go. */
 	rcu_read_lock();
 	spin_lock_irqsave(&e->queue_lock, flags);
+	note_ended(e, job);
 	if (job->written)
 		list_add_tail(&job->node, &e->written);
 	else if (job->refused)
@@ -1363,7 +1440,7 @@ static void engine_gathered(struct kthread_work *work)
 	spin_lock_irq(&e->queue_lock);
 	if (e->nr_read && time_before(now, e->gather_until))
 		kthread_queue_delayed_work(e->worker, &e->gathered, e->gather_until - now);
-	else if (e->early.nr && time_before(now, e->order_until))
+	else if ((e->early.nr || e->nr_passed) && time_before(now, e->order_until))
 		kthread_queue_delayed_work(e->worker, &e->gathered, e->order_until - now);
 	spin_unlock_irq(&e->queue_lock);
 	engine_wake(e);
@@ -1422,15 +1499,21 @@ static bool is_counted(const struct cow_engine *e, const struct cow_job *job)
 	return job->patient && (e->rotational || !job->eager);
 }
 
+/* The disk has not brought the first one for too long. */
+static void pass_over_first(struct cow_engine *e)
+{
+	struct cow_job *first = first_begun(e);
+
+	if (first && !first->was_read && (e->early.nr || e->nr_passed) &&
+	    !time_before(jiffies, e->order_until))
+		order_end(e, first);
+}
+
 /* The first one of those that go on in order, if it has been read; if @all, gathered or not. */
 static struct cow_job *next_in_order(struct cow_engine *e, bool all)
 {
 	struct cow_job *job = first_begun(e);
 
-	if (job && !job->was_read && e->early.nr && !time_before(jiffies, e->order_until)) {
-		order_end(e, job);
-		job = first_begun(e);
-	}
 	if (!job || !job->was_read || (job->patient && !all))
 		return NULL;
 	order_end(e, job);
@@ -1480,6 +1563,7 @@ static struct cow_job *pop_read(struct cow_engine *e, bool all)
 	if (none_is_read(e, all))
 		return NULL;
 	spin_lock_irq(&e->queue_lock);
+	pass_over_first(e);
 	job = pop_listed(&e->read) ?: next_in_order(e, all);
 	if (!job && all)
 		job = pop_listed(&e->patient);
@@ -1606,6 +1690,7 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 	e->held = holds_back(e);
 	if (e->held)
 		hold_back(e);
+	pass_over_first(e);
 	e->overtaken = is_overtaken(e);
 	job = next_waiting(e, may && !e->held && !e->overtaken);
 	if (job) {

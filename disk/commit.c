@@ -471,7 +471,7 @@ static bool others_come(struct cow_meta *meta)
 	if (!nr || !list_empty(&meta->retry) || is_wanted(store) ||
 	    nr_dirty(meta) >= COWSNAP_COMMIT_BLOCKS ||
 	    cow_engine_throttle(store->origin->engine) < 100 ||
-	    cow_engine_reads_take_longer(store->origin->engine))
+	    cow_engine_is_apart(store->origin->engine))
 		return false;
 	list_for_each_entry(p, &meta->members, member) {
 		if (++nr_members > OTHERS_MEMBERS || is_urgent(p))

@@ -194,11 +194,11 @@ unsigned int cow_engine_throttle(struct cow_engine *engine);
 bool cow_engine_writes_at_once(struct cow_engine *engine);
 
 /*
- * Does it take copies at least twice as long to be read from a rotational origin as to be written?
- * On one disk both take turns: the store is on another one, which does not hold them up. Any
- * context.
+ * Does the store of a rotational origin seem to be on a disk of its own, or behind a cache? Told by
+ * how long copies take, and by those that are written while others are read: false until there have
+ * been some. Any context.
  */
-bool cow_engine_reads_take_longer(const struct cow_engine *engine);
+bool cow_engine_is_apart(const struct cow_engine *engine);
 
 /*
  * Lift the throttle. For the merge, which blocks writers meanwhile and paces itself afterwards.
