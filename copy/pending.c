@@ -222,6 +222,13 @@ void cow_pending_begin(struct cow_pending *p)
 	p->in_stream = before && (before->is_long || before->in_stream);
 }
 
+void cow_pending_follow(struct cow_pending *p, struct cow_pending *before)
+{
+	lockdep_assert_held(&p->store->origin->state_lock);
+	before->in_stream |= p->is_long && !before->is_long && before->store == p->store &&
+			     before->last + 1 == p->first && !p->store->options.redirect;
+}
+
 void cow_pending_need(struct cow_pending *p)
 {
 	struct cow_pending *leader;

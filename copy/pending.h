@@ -63,7 +63,7 @@ struct cow_pending {
 	bool waited_for;		/* bios are parked on it, or were: cow_pending_park() */
 	bool needed;			/* from the start a write waited for part of it */
 	bool is_long;			/* a write needs it: counted in store->nr_long; READ_ONCE */
-	bool in_stream;			/* it is short, and goes on where a long one ended */
+	bool in_stream;			/* it is short, and directly behind or before a long one */
 	bool exact;			/* a write waited for all that its job reads */
 	bool unread;			/* reading it failed */
 	bool check_source;		/* the source is a version with a checksum, */
@@ -136,6 +136,12 @@ void cow_pending_park(struct cow_pending *pending, struct cow_bio *cb);
  * origin->state_lock held.
  */
 void cow_pending_begin(struct cow_pending *pending);
+
+/*
+ * The same write needs @pending and @before, whose copy has not been submitted yet. Is that a short
+ * piece in front of a long one? origin->state_lock held.
+ */
+void cow_pending_follow(struct cow_pending *pending, struct cow_pending *before);
 
 /* No commit waits for @pending any more. Engine's worker; the first with state_lock held. */
 void __cow_pending_uncount(struct cow_pending *pending);

@@ -199,6 +199,8 @@ static bool request_gap(struct cow_request *rq, struct cow_store *store,
 		if (p->needed) {
 			rq->last = p;
 			cow_pending_begin(p);
+			if (!list_is_first(&p->node, &rq->fresh))
+				cow_pending_follow(p, list_prev_entry(p, node));
 		}
 		rq->nr++;
 		at = p->last + 1;
@@ -285,14 +287,28 @@ static void request_share(struct cow_pending *leader, sector_t start, sector_t e
 	}
 }
 
-/* May one read of [*start, *end) serve @p as well? Then it grows to do so. */
-static bool job_takes(struct cow_origin *o, const struct cow_pending *p,
-		      sector_t *start, sector_t *end)
+/*
+ * Runs side by side that have their places apart: is it better to read both at once? On a disk that
+ * turns, but for so much that part of it could be written meanwhile.
+ */
+static bool is_read_with(struct cow_origin *o, const struct cow_pending *leader,
+			 const struct cow_pending *p, sector_t from, sector_t to)
+{
+	return o->rotational && leader->needed && p->needed && to - from <= COW_RUN_SECTORS &&
+	       cow_home_run(o, from, to - from) == to - from;
+}
+
+/* May one read of [*start, *end), for @leader, serve @p as well? Then it grows to do so. */
+static bool job_takes(struct cow_origin *o, const struct cow_pending *leader,
+		      const struct cow_pending *p, sector_t *start, sector_t *end)
 {
 	sector_t from = min(*start, cow_pending_sector(p));
 	sector_t to = max(*end, cow_pending_end_sector(p));
 
-	if (cow_pending_sector(p) >= *end || cow_pending_end_sector(p) <= *start)
+	if (cow_pending_sector(p) > *end || cow_pending_end_sector(p) < *start)
+		return false;
+	if ((cow_pending_sector(p) == *end || cow_pending_end_sector(p) == *start) &&
+	    !is_read_with(o, leader, p, from, to))
 		return false;
 	if (to - from > *end - *start && !cow_engine_fits(o->engine, to - from))
 		return false;
@@ -318,7 +334,7 @@ static void request_submit(struct cow_request *rq, struct cow_origin *o)
 		start = cow_pending_sector(leader);
 		end = cow_pending_end_sector(leader);
 		list_for_each_entry_safe(p, next, &rq->fresh, node)
-			if (!rq->exact && job_takes(o, p, &start, &end))
+			if (!rq->exact && job_takes(o, leader, p, &start, &end))
 				list_move_tail(&p->node, &leader->sharers);
 		request_share(leader, start, end);
 		/* Behind the end of the origin the last chunk reads as zeroes. */
