@@ -40,8 +40,8 @@
  * A rotational disk that serves what is nearest leaves requests behind as long as others come. So
  * copies of it that bios wait for go on in the order in which they were begun: those that have
  * been read early wait, and once they are ORDER_EARLY no further copy is read before the first one
- * is. Of large ones ORDER_LARGE are enough, and ORDER_READING at most are read at a time. None
- * waits for longer than half a second for one that the disk does not bring. An array has many
+ * is. Of large ones ORDER_LARGE are enough, and ORDER_READING at most are read at a time. One that
+ * the disk does not bring is waited for during half a second. An array has many
  * heads, each with requests of its own: there a copy would wait for those of other disks. With a
  * store on a disk of its own no large copy waits, but once ORDER_PASSED have gone on before the
  * first one is read no further copy is read.
@@ -157,6 +157,8 @@
 #define APART_PART		4
 #define APART_TELLS		16U
 #define APART_MOST		64U
+/* A disk may also have stood still between two reads: no longer counts. */
+#define GAP_MOST_NS		(100 * NSEC_PER_MSEC)
 /* It is taken for that from so much on, and then until it is less than that. */
 #define APART_FROM		24U
 #define APART_UNTIL		8U
@@ -173,8 +175,10 @@
 /* Nor is one begun while so many with so much are being read: the first may be left behind. */
 #define ORDER_READING		8U
 #define ORDER_READING_SECTORS	(8U << 20 >> SECTOR_SHIFT)
-/* So do these with what has gone on before the first one was read. */
-#define ORDER_PASSED		2U
+/* With a store on a disk of its own copies that are larger pass the first one, */
+#define ORDER_SMALL_SECTORS	128U
+/* and once so many have done so no more is begun before that is read. */
+#define ORDER_PASSED		1U
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
 /* Speculative copies that have been read are put aside for so long at most. */
@@ -613,7 +617,8 @@ static void note_ended(struct cow_engine *e, const struct cow_job *job)
 	s64 gap_ns = ktime_to_ns(ktime_sub(job->ended, e->last_ended));
 
 	lockdep_assert_held(&e->queue_lock);
-	if (!e->rotational || !job->begun || !(job->written || job->bdev))
+	/* Those of an array end at any time, and so do reads of what is not home. */
+	if (!e->rotational || !e->one_head || !job->begun || !(job->written || job->in_order))
 		return;
 	/* They may come to the lock in another order. */
 	if (gap_ns < 0)
@@ -622,7 +627,7 @@ static void note_ended(struct cow_engine *e, const struct cow_job *job)
 		if (job->written != e->last_written)
 			note_apart(e, gap_ns);
 		else if (!job->written)
-			e->gap_ns += div_s64(gap_ns - (s64)e->gap_ns, 8);
+			e->gap_ns += div_s64(min_t(s64, gap_ns, GAP_MOST_NS) - (s64)e->gap_ns, 8);
 	}
 	e->last_ended = job->ended;
 	e->last_written = job->written;
@@ -673,7 +678,7 @@ static struct cow_job *first_begun(struct cow_engine *e)
  */
 static bool may_pass(const struct cow_engine *e, const struct cow_job *job)
 {
-	return cow_engine_is_apart(e) && !e->cached && !job->patient;
+	return cow_engine_is_apart(e) && !e->cached && job->nr_sectors > ORDER_SMALL_SECTORS;
 }
 
 static bool is_ordered(const struct cow_job *job)
@@ -705,14 +710,15 @@ static void order_begin(struct cow_engine *e, struct cow_job *job)
 	order_count(&e->unread, job, 1);
 }
 
-/* Some wait for the first one: a timer has it passed over in the end. */
+/* Some wait for the first one, or are not begun: a timer has it passed over in the end. */
 static void watch_order(struct cow_engine *e)
 {
 	const struct cow_job *first = first_begun(e);
 
 	if ((e->early.nr || e->nr_passed) && !first->was_read &&
 	    !timer_pending(&e->gathered.timer))
-		kthread_queue_delayed_work(e->worker, &e->gathered, ORDER_MOST);
+		kthread_queue_delayed_work(e->worker, &e->gathered,
+					   max_t(long, e->order_until - jiffies, 0));
 }
 
 /* @job waits for no other any more, and none for it. */
@@ -741,6 +747,15 @@ static bool is_overtaken(struct cow_engine *e)
 	return (are_many(&e->early, ORDER_EARLY, 0) || e->nr_passed >= ORDER_PASSED ||
 		are_many(&e->early, ORDER_LARGE, ORDER_LARGE_SECTORS)) &&
 	       !first_begun(e)->was_read;
+}
+
+/* Is what waits next not read from the disk that has left one behind? */
+static bool goes_elsewhere(struct cow_engine *e)
+{
+	const struct cow_job *next = list_first_entry_or_null(&e->waiting, struct cow_job, node);
+
+	lockdep_assert_held(&e->queue_lock);
+	return next && !next->in_order;
 }
 
 /* It goes on at once, but not many before the first one. */
@@ -1691,7 +1706,7 @@ static struct cow_job *pop_waiting(struct cow_engine *e)
 	if (e->held)
 		hold_back(e);
 	pass_over_first(e);
-	e->overtaken = is_overtaken(e);
+	e->overtaken = is_overtaken(e) && !goes_elsewhere(e);
 	job = next_waiting(e, may && !e->held && !e->overtaken);
 	if (job) {
 		list_del(&job->node);

@@ -138,8 +138,8 @@ void cow_pending_park(struct cow_pending *pending, struct cow_bio *cb);
 void cow_pending_begin(struct cow_pending *pending);
 
 /*
- * The same write needs @pending and @before, whose copy has not been submitted yet. Is that a short
- * piece in front of a long one? origin->state_lock held.
+ * A write needs @pending, and @before is of the same request: its copy has not been submitted yet.
+ * Is that a short piece in front of a long one? origin->state_lock held.
  */
 void cow_pending_follow(struct cow_pending *pending, struct cow_pending *before);
 

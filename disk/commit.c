@@ -459,8 +459,8 @@ static bool data_is_there(const struct cow_meta *meta)
  * Are long copies on their way that writes need? On a disk that turns each commit takes a trip to
  * the tables, as long as writing one of them, so all of a stream share one. Short copies do not
  * wait for it: the engine may hold back the next ones until they are durable. Nor does anything
- * wait while a throttle does, for what the next commit has no room for, or where it is another disk
- * that the copies wait for: their writers would only wait for each other.
+ * wait while a throttle does, for what the next commit has no room for, or where the store is on a
+ * disk of its own or behind a cache: the writers would only wait for each other.
  */
 static bool others_come(struct cow_meta *meta)
 {

@@ -288,14 +288,20 @@ static void request_share(struct cow_pending *leader, sector_t start, sector_t e
 }
 
 /*
- * Runs side by side that have their places apart: is it better to read both at once? On a disk that
- * turns, but for so much that part of it could be written meanwhile.
+ * Runs of a store side by side that have their places apart, with tables in between: is it better
+ * to read both at once? On a disk that turns, but for so much that part of it could be written
+ * meanwhile. Short ones may go to the log.
  */
 static bool is_read_with(struct cow_origin *o, const struct cow_pending *leader,
 			 const struct cow_pending *p, sector_t from, sector_t to)
 {
-	return o->rotational && leader->needed && p->needed && to - from <= COW_RUN_SECTORS &&
-	       cow_home_run(o, from, to - from) == to - from;
+	const struct cow_store *store = leader->store;
+
+	return o->rotational && store == p->store && store->meta && !store->options.redirect &&
+	       leader->needed && p->needed && to - from <= COW_RUN_SECTORS &&
+	       (cow_pending_has_length(leader) || cow_pending_has_length(p)) &&
+	       cow_home_run(o, from, to - from) == to - from &&
+	       cow_origin_has(o, from, to) == to - from;
 }
 
 /* May one read of [*start, *end), for @leader, serve @p as well? Then it grows to do so. */
@@ -318,8 +324,8 @@ static bool job_takes(struct cow_origin *o, const struct cow_pending *leader,
 }
 
 /*
- * Make jobs of the fresh pendings: one read serves all stores that need the chunks. The first
- * may become the caller's to send.
+ * Make jobs of the fresh pendings: one read serves all stores that need the chunks, and runs beside
+ * them. The first may become the caller's to send.
  */
 static void request_submit(struct cow_request *rq, struct cow_origin *o)
 {

@@ -11,7 +11,7 @@ MIB=1048576
 need_target delay
 need fio
 exact_copies
-plan 43
+plan 49
 
 base=$(mkloop 80M)
 store=$(mkloop 96M)
@@ -369,6 +369,29 @@ in_order()
 	dmremove late
 }
 
+# read_together TURNS: $reads is how many copies 24 writes need, some of whose chunks have places
+# apart: tables lie in between.
+read_together()
+{
+	local store i
+
+	store=$(mkloop 96M)
+	fill_letter "$loop" A
+	echo "$1" >"$(sysfs "$loop")/queue/rotational"
+	origin_up o "$loop"
+	snap_up s "$loop" "$store" P 8
+	dm message o 0 reset_stats
+	for ((i = 0; i < 24; i++)); do
+		put_letter /dev/mapper/o W $((i * 3 * MIB)) 524288
+	done
+	reads=$(counted copies)
+	is "$(counted read_sectors) $(counted written_sectors)" "24576 24576" \
+		"turns $1: each chunk is copied once"
+	ok "turns $1: the snapshot has the old data" all_letter /dev/mapper/s A
+	dmremove s
+	dmremove o
+}
+
 has_copied()
 {
 	(($(counted copies) >= $1))
@@ -387,3 +410,7 @@ larger_job
 idle
 budget
 in_order
+read_together 0
+ok "runs with places apart are read one by one" [ "$reads" -gt 24 ]
+read_together 1
+is "$reads" 24 "on a disk they are read at once"
