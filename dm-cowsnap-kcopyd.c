@@ -40,11 +40,11 @@
  * A rotational disk that serves what is nearest leaves requests behind as long as others come. So
  * copies of it that bios wait for go on in the order in which they were begun: those that have
  * been read early wait, and once they are ORDER_EARLY no further copy is read before the first one
- * is. Of large ones ORDER_LARGE are enough, and ORDER_READING at most are read at a time. One that
- * the disk does not bring is waited for during half a second. An array has many
- * heads, each with requests of its own: there a copy would wait for those of other disks. With a
- * store on a disk of its own no large copy waits, but once ORDER_PASSED have gone on before the
- * first one is read no further copy is read.
+ * is. Of large ones ORDER_LARGE are enough. One that the disk does not bring is waited for during
+ * half a second; but no more than ORDER_READING large ones are read at a time, however long it
+ * takes. An array has many heads, each with requests of its own: there a copy would wait for those
+ * of other disks. With a store on a disk of its own no large copy waits, but once ORDER_PASSED
+ * have gone on before the first one is read no further copy is read.
  *
  * Nor does such a disk care who waits: the writes of speculative copies, and those of their tables,
  * are near to each other, and a needed copy would be left behind them. So speculative copies, once
@@ -175,9 +175,7 @@
 /* Nor is one begun while so many with so much are being read: the first may be left behind. */
 #define ORDER_READING		8U
 #define ORDER_READING_SECTORS	(8U << 20 >> SECTOR_SHIFT)
-/* With a store on a disk of its own copies that are larger pass the first one, */
-#define ORDER_SMALL_SECTORS	128U
-/* and once so many have done so no more is begun before that is read. */
+/* With a store on a disk of its own large ones pass the first: then no more is begun before it. */
 #define ORDER_PASSED		1U
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
@@ -678,7 +676,7 @@ static struct cow_job *first_begun(struct cow_engine *e)
  */
 static bool may_pass(const struct cow_engine *e, const struct cow_job *job)
 {
-	return cow_engine_is_apart(e) && !e->cached && job->nr_sectors > ORDER_SMALL_SECTORS;
+	return cow_engine_is_apart(e) && !e->cached && job->nr_sectors > COW_SMALL_SECTORS;
 }
 
 static bool is_ordered(const struct cow_job *job)

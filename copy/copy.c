@@ -29,9 +29,6 @@
 #include "store/store.h"
 #include "trace/cowsnap.h"
 
-/* Copies up to this size may be gathered: a seek takes longer than writing them. */
-#define PATIENT_SECTORS		128U
-
 /* A copied version becomes private where it is: it was only read to be verified. */
 static bool pending_stays(const struct cow_pending *p)
 {
@@ -156,7 +153,7 @@ static void pending_set_job(struct cow_pending *leader, struct block_device *bde
 	leader->job.urgent = false;
 	/* None waits for one that is read from the store. */
 	leader->job.in_order = bdev && bdev != leader->store->bdev;
-	leader->job.patient = leader->job.in_order && nr_sectors <= PATIENT_SECTORS &&
+	leader->job.patient = leader->job.in_order && nr_sectors <= COW_SMALL_SECTORS &&
 			      !leader->in_stream;
 	leader->job.eager = !leader->store->meta;
 	trace_cowsnap_copy(bdev ? bdev->bd_dev : 0, sector, nr_sectors, leader->job.speculative);

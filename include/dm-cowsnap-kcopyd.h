@@ -40,6 +40,9 @@ struct cow_io {
 	struct bio bio;
 };
 
+/* Copies up to this size are written within a seek: they may be gathered. Larger ones pass. */
+#define COW_SMALL_SECTORS	128U
+
 /* One read, any number of writes. Embedded in what it is for. */
 struct cow_job {
 	struct list_head node;		/* a queue of the engine */

@@ -297,8 +297,9 @@ static bool is_read_with(struct cow_origin *o, const struct cow_pending *leader,
 {
 	const struct cow_store *store = leader->store;
 
-	return o->rotational && store == p->store && store->meta && !store->options.redirect &&
-	       leader->needed && p->needed && to - from <= COW_RUN_SECTORS &&
+	return o->rotational && store == p->store && store->meta && bdev_rot(store->bdev) &&
+	       !store->options.redirect && leader->needed && p->needed &&
+	       to - from <= COW_RUN_SECTORS &&
 	       (cow_pending_has_length(leader) || cow_pending_has_length(p)) &&
 	       cow_home_run(o, from, to - from) == to - from &&
 	       cow_origin_has(o, from, to) == to - from;

@@ -376,6 +376,7 @@ read_together()
 	local store i
 
 	store=$(mkloop 96M)
+	echo 0 >"$PARAMETERS/kcopyd_budget"
 	fill_letter "$loop" A
 	echo "$1" >"$(sysfs "$loop")/queue/rotational"
 	origin_up o "$loop"
