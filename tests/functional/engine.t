@@ -379,6 +379,7 @@ read_together()
 	echo 0 >"$PARAMETERS/kcopyd_budget"
 	fill_letter "$loop" A
 	echo "$1" >"$(sysfs "$loop")/queue/rotational"
+	echo "$1" >"$(sysfs "$store")/queue/rotational"
 	origin_up o "$loop"
 	snap_up s "$loop" "$store" P 8
 	dm message o 0 reset_stats
