@@ -149,19 +149,19 @@
 #define QUICK_STORE		4U
 #define QUICK_STORE_CACHED	16U
 /*
- * A disk serves one request after the other. Of a read and a write that are under way together the
- * second one ends no sooner after the first than one of two reads, or the store is on another disk:
- * so says what takes less than this part of that. It counts as so much, what says nothing as one
- * less, up to a limit.
+ * A disk serves one request after the other. So if a read and a write are under way together, and
+ * one ends sooner after the other than a quarter of the time between the ends of two reads, the
+ * store is on another disk. Each such pair adds APART_TELLS to a score, up to APART_MOST; each
+ * other pair takes one away. The store counts as apart from APART_FROM on, and until the score is
+ * below APART_UNTIL.
  */
 #define APART_PART		4
 #define APART_TELLS		16U
 #define APART_MOST		64U
-/* A disk may also have stood still between two reads: no longer counts. */
-#define GAP_MOST_NS		(100 * NSEC_PER_MSEC)
-/* It is taken for that from so much on, and then until it is less than that. */
 #define APART_FROM		24U
 #define APART_UNTIL		8U
+/* The disk may have stood still between two reads: longer times count as this. */
+#define GAP_MOST_NS		(100 * NSEC_PER_MSEC)
 /* With a throttle they wait only for those that are being read. */
 #define GATHER_FACTOR_THROTTLED	3U
 /* The longest that they wait: a device may hold one request back, and answer the others. */
@@ -175,7 +175,7 @@
 /* Nor is one begun while so many with so much are being read: the first may be left behind. */
 #define ORDER_READING		8U
 #define ORDER_READING_SECTORS	(8U << 20 >> SECTOR_SHIFT)
-/* With a store on a disk of its own large ones pass the first: then no more is begun before it. */
+/* With a store on a disk of its own large ones pass the first. After so many none is begun. */
 #define ORDER_PASSED		1U
 /* The first one is passed over if the disk has not brought it by then. */
 #define ORDER_MOST		(HZ / 2)
@@ -243,7 +243,7 @@ struct cow_engine {
 	ktime_t last_ended;		/* when a disk last read or wrote one, */
 	bool last_written;		/* which of both, */
 	u64 gap_ns;			/* and what lies between two reads: a mean */
-	unsigned int tells_apart;	/* see APART_PART */
+	unsigned int tells_apart;	/* the score of APART_PART */
 	struct list_head read;
 	struct list_head patient;	/* the same, but these may be gathered */
 	struct list_head aside;		/* speculative ones that have been read */
